@@ -1,0 +1,110 @@
+# Every task of the project. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+# A caller's Python settings must not leak into the project's own virtualenv.
+unexport PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONSAFEPATH PYTHONOPTIMIZE PYTHONUSERBASE
+unexport VIRTUAL_ENV CONDA_PREFIX __PYVENV_LAUNCHER__
+unexport PIP_USER PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV PIP_CONSTRAINT PIP_REQUIREMENT
+export PYTHONNOUSERSITE := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+CODE := $(wildcard src tests bench examples)
+UV_VERSION := 0.13.7
+
+# The stamp holds the folder it was made for: an editable install does not survive a move.
+# It is also void when the interpreter behind the virtualenv is gone.
+ifneq ($(shell test -x $(PY) && cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+.PHONY: help setup test lint format bench torture demo serve clean lock check-java
+
+help: ## list the tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv from the lock (quick when nothing changed)
+	@:
+
+test: setup lint ## lint, then the quick tests
+	$(PY) -m pytest -q -m "not torture" tests
+
+lint: setup ## ruff (format and rules) and mypy --strict
+	$(PY) -m ruff format --check $(CODE)
+	$(PY) -m ruff check $(CODE)
+	$(PY) -m mypy --strict src
+
+format: setup ## rewrite the code in the house format
+	$(PY) -m ruff format $(CODE)
+	$(PY) -m ruff check --fix $(CODE)
+
+bench: setup ## figures beside those of peers, into bench/results/
+	$(PY) -m bench
+
+torture: setup ## the long fault campaigns, with counts
+	$(PY) -m pytest -q -s -m torture --timeout 0 tests
+
+demo: setup ## show what there is
+	$(PY) examples/demo.py
+
+serve: ## run the server (not there yet)
+	@echo "make serve: Penstock has no server yet; see 'make demo' for what there is." >&2; exit 1
+
+clean: ## remove .venv, caches and build leftovers
+	rm -rf $(VENV) .lock-venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find . -name .git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
+
+# uv lives in a virtualenv of its own, so that only this task needs it. Pins that still fit are
+# kept; `make lock LOCK_FLAGS=--upgrade` moves them all to the newest.
+lock: ## resolve requirements/*.txt from pyproject.toml again
+	@$(find_python); \
+	test -x .lock-venv/bin/uv || { "$$python" -m venv --clear .lock-venv; \
+	    .lock-venv/bin/python -m pip install --quiet "uv==$(UV_VERSION)"; }; \
+	compile() { .lock-venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
+	    --generate-hashes --no-emit-package penstock --custom-compile-command "make lock" \
+	    $(LOCK_FLAGS) "$$@" pyproject.toml; }; \
+	compile --extra all --extra dev --extra bench -o requirements/all.txt; \
+	compile --extra cli --extra dev --extra bench -c requirements/all.txt -o requirements/dev.txt
+
+# Tasks that start Spark depend on this one; nothing else needs Java.
+check-java:
+	@if ! command -v java >/dev/null; then \
+	    echo "Java is missing: Spark needs Java 17 or newer, and no 'java' is on the PATH." >&2; exit 1; fi; \
+	version="$$(java -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -n 1)"; \
+	if [ "$${version:-0}" -lt 17 ]; then \
+	    echo "Java is too old: Spark needs Java 17 or newer, and 'java' is version $${version:-unknown}." >&2; \
+	    exit 1; fi
+
+# Sets $python to a Python 3.11, or says what is missing. `make PYTHON=/path/to/python3.11` decides.
+define find_python
+python=; others=; \
+for name in $(or $(PYTHON),python3.11 python3 python); do \
+    version="$$("$$name" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true)"; \
+    if [ "$$version" = 3.11 ]; then python="$$name"; break; fi; \
+    if [ -n "$$version" ]; then others="$$others; $$name is Python $$version"; fi; \
+done; \
+if [ -z "$$python" ]; then \
+    echo "Python 3.11 is missing: none of '$(or $(PYTHON),python3.11 python3 python)' is it$$others." >&2; \
+    echo "Install Python 3.11, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
+    exit 1; \
+fi
+endef
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(find_python); \
+	echo "Setting up $(VENV) with $$("$$python" --version) ..."; \
+	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+	    echo "$$python has no venv module; on Debian and Ubuntu: apt install python3.11-venv" >&2; exit 1; fi; \
+	if ! $(PY) -m pip --version >/dev/null 2>&1 || [ "$$(cat $(STAMP) 2>/dev/null)" != "$(CURDIR)" ]; then \
+	    "$$python" -m venv --clear $(VENV); fi; \
+	rm -f $(STAMP); \
+	$(PY) -m pip install --quiet --require-hashes -r requirements/dev.txt; \
+	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .; \
+	echo "$(CURDIR)" > $(STAMP)

@@ -1,0 +1,183 @@
+"""Imports point one way: record <- log <- broker <- server <- cli.
+
+A room is a folder or a module directly under `src/penstock`. Every import counts, wherever it
+stands: in a function, under `if TYPE_CHECKING`, or as `import_module("...")`.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src"
+
+BASE = {"errors", "clock", "config"}
+ROOMS_ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "clock": {"errors"},
+    "config": {"errors", "clock"},
+    "record": BASE,
+    "log": BASE | {"record"},
+    "delivery": BASE | {"record"},
+    "group": BASE | {"record"},
+    "broker": BASE | {"record", "log", "delivery", "group"},
+    "client": BASE | {"record", "broker"},
+    "server": BASE | {"record", "broker"},
+    "spark": BASE | {"record", "log", "client", "__init__"},
+    "cli": BASE | {"record", "log", "broker", "client", "server", "__init__"},
+    "__init__": BASE | {"record", "log", "broker", "client"},
+    "__main__": BASE | {"record", "log", "cli", "__init__"},
+}
+# An embedded client loads the broker when it connects; a remote one never does.
+LAZY_ONLY = {("client", "broker")}
+
+# The modules that may import a library that the core install does not bring.
+LIBRARY_HOMES = {
+    "pyspark": ("penstock.spark", "pyspark_penstock"),
+    "pandas": ("penstock.spark", "pyspark_penstock"),
+    "deltalake": ("penstock.spark",),
+    "starlette": ("penstock.server",),
+    "uvicorn": ("penstock.server",),
+    "nats": ("penstock.log.cluster",),
+    "typer": ("penstock.cli",),
+    "rich": ("penstock.cli",),
+}
+
+# What decides takes `now` as an argument and does no I/O, so it cannot need these.
+PURE_ROOMS = {"delivery", "group"}
+IMPURE = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}
+
+
+def test_every_import_in_the_source_follows_the_arrows() -> None:
+    found = [
+        violation
+        for path in sorted(SRC.rglob("*.py"))
+        for violation in violations(module_name(path), path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("penstock.record.frame", "from penstock.log.files import DiskFiles"),
+        ("penstock.record.frame", "from penstock import log"),
+        ("penstock.record.frame", "from ..log import files"),
+        ("penstock.record.__init__", "from ..log import files"),
+        ("penstock.log.local", "def f():\n    import penstock.broker.broker"),
+        ("penstock.log.local", "from penstock import Message"),
+        ("penstock.log.local", "import_module('penstock.broker')"),
+        ("penstock.delivery.lanes", "if TYPE_CHECKING:\n    from penstock.group import offsets"),
+        ("penstock.group.offsets", "from penstock.delivery.ledger import Acked"),
+        ("penstock.delivery.leases", "import time"),
+        ("penstock.client.connect", "from penstock.broker import Broker"),
+        ("penstock.broker.broker", "import nats.js"),
+        ("penstock.client.connect", "def f():\n    import rich.table"),
+        ("penstock.server.http", "import pyspark"),
+        ("penstock.cellar.wine", "import json"),
+        ("pyspark_penstock", "from penstock.log import LocalLog"),
+    ],
+)
+def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
+    assert violations(module, source)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("penstock.log.local", "from penstock.record.batch import Batch\nfrom . import files"),
+        ("penstock.log.__init__", "from .local import LocalLog"),
+        ("penstock.delivery.lanes", "from ..record.schema import Priority\nimport numpy"),
+        ("penstock.client.connect", "def f():\n    from penstock.broker import Broker"),
+        ("penstock.client.connect", "if TYPE_CHECKING:\n    from penstock.broker import Broker"),
+        ("penstock.cli.topics", "import typer\nfrom penstock import __version__"),
+        ("pyspark_penstock", "from penstock.spark.source import Source\nimport pyspark"),
+    ],
+)
+def test_an_allowed_import_passes(module: str, source: str) -> None:
+    assert violations(module, source) == []
+
+
+def test_import_penstock_loads_no_optional_dependency() -> None:
+    optional = sorted({*LIBRARY_HOMES, "grpc", "opentelemetry", "prometheus_client", "uvloop"})
+    script = f"import sys, penstock; print(*(set({optional}) & set(sys.modules)))"
+    # -I: neither the environment nor the folder we stand in may lend it modules.
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+def violations(module: str, source: str) -> list[str]:
+    """What in the source of `module` breaks a rule, as sentences that name the line."""
+    room = room_of(module)
+    if room is not None and room not in ROOMS_ALLOWED:
+        return [f"{module}: room {room!r} is new; add what it may import to ROOMS_ALLOWED"]
+    found = []
+    for target, line, lazy in imports(module, source):
+        library = target.partition(".")[0]
+        other = room_of(target)
+        homes = LIBRARY_HOMES.get(library)
+        if homes is not None and not any(f"{module}.".startswith(f"{home}.") for home in homes):
+            found.append(f"{module}:{line} imports {target}, which only {' and '.join(homes)} may")
+        elif room in PURE_ROOMS and library in IMPURE:
+            found.append(f"{module}:{line} imports {target}, but {room} is pure")
+        elif other is None or other == room:
+            continue
+        elif other not in (ROOMS_ALLOWED[room] if room is not None else {"spark"}):
+            found.append(f"{module}:{line} imports {target}, against the arrows")
+        elif (room, other) in LAZY_ONLY and not lazy:
+            found.append(
+                f"{module}:{line} imports {target} when loaded; import it where it is used"
+            )
+    return found
+
+
+def imports(module: str, source: str) -> Iterator[tuple[str, int, bool]]:
+    """The full name of each import, its line, and whether loading the module does without it."""
+    tree = ast.parse(source)
+    lazy_nodes = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        for target in targets(module, node):
+            yield target, getattr(node, "lineno", 0), node in lazy_nodes
+
+
+def targets(module: str, node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+        case ast.ImportFrom(module=origin, names=names, level=level):
+            # `from . import x` in a.b.c starts at a.b, and each further dot goes up by one.
+            package = module.split(".")[:-level] if level else []
+            origin = ".".join([*package, *([origin] if origin else [])])
+            return [f"{origin}.{alias.name}" for alias in names]
+        case ast.Call(func=func, args=[ast.Constant(value=str(name)), *_]) if ast.unparse(
+            func
+        ).endswith(("import_module", "__import__")):
+            return [name]
+    return []
+
+
+def room_of(module: str) -> str | None:
+    """The room that holds a module, `__init__` for a name of the package itself."""
+    package, _, rest = module.partition(".")
+    if package != "penstock":
+        return None
+    room = rest.partition(".")[0]
+    is_room = room in ROOMS_ALLOWED or "." in rest or (SRC / "penstock" / f"{room}.py").exists()
+    return room if is_room else "__init__"
+
+
+def module_name(path: Path) -> str:
+    """`__init__` stays in the name, so that a relative import counts its dots as elsewhere."""
+    return ".".join(path.relative_to(SRC).with_suffix("").parts)
