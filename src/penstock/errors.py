@@ -1,0 +1,281 @@
+"""Every error that Penstock raises, under one root.
+
+A caller decides by class, `code` or `retriable`; a person reads the message. The codes are stable:
+they are also what goes over the wire.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PenstockError(Exception):
+    """Something went wrong in Penstock."""
+
+    code: ClassVar[str] = "error"
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (self.__doc__ or "").strip())
+
+
+class InvalidInput(PenstockError, ValueError):
+    """A value handed to Penstock is not allowed."""
+
+    code = "invalid_input"
+
+
+class MessageTooLarge(InvalidInput):
+    """A message is longer than the limit of its topic."""
+
+    code = "message_too_large"
+
+
+class MissingExtra(PenstockError, ImportError):
+    """An optional part of Penstock is not installed."""
+
+    code = "missing_extra"
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        super().__init__(f"{needed_for} needs an extra: pip install 'penstock[{extra}]'")
+
+
+# Frames: what bytes can be.
+
+
+class FrameError(PenstockError):
+    """A frame cannot be read."""
+
+    code = "frame_error"
+
+    def __init__(self, position: int, reason: str) -> None:
+        self.position = position
+        self.reason = reason
+        super().__init__(f"frame at byte {position}: {reason}")
+
+
+class FrameCorrupt(FrameError):
+    """The bytes are not the frame that was written."""
+
+    code = "frame_corrupt"
+
+
+class FrameTruncated(FrameCorrupt):
+    """The frame goes on past the bytes that are there."""
+
+    code = "frame_truncated"
+
+
+class FrameTooLarge(FrameError):
+    """The frame is, or claims to be, larger than is ever written."""
+
+    code = "frame_too_large"
+
+
+# Logs: what a folder of segments can be.
+
+
+class LogError(PenstockError):
+    """A log cannot do what was asked."""
+
+    code = "log_error"
+
+
+class LogClosed(LogError):
+    """The log was closed. Open it again to go on."""
+
+    code = "log_closed"
+
+
+class LogFailed(LogError):
+    """The log stopped after a failed write or fsync. Reopen it to recover what is on disk."""
+
+    code = "log_failed"
+
+    def __init__(self, folder: str, cause: BaseException) -> None:
+        super().__init__(
+            f"log {folder} stopped accepting writes: {cause}. What was confirmed is safe; "
+            "mend the disk, then reopen the log to recover."
+        )
+
+
+class LogNotFound(LogError):
+    """There is no log in this folder."""
+
+    code = "log_not_found"
+
+
+class DiskFull(LogError):
+    """There is no room for the write. Nothing of it was stored; it can be tried again."""
+
+    code = "disk_full"
+    retriable = True
+
+
+class OffsetOutOfRange(LogError):
+    """The offset is not, or no longer, in the log."""
+
+    code = "offset_out_of_range"
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        self.offset, self.start, self.end = offset, start, end
+        super().__init__(f"offset {offset} is outside this log, which holds {start} up to {end}")
+
+
+class DataFolderInUse(LogError):
+    """Another process works on this data folder."""
+
+    code = "data_folder_in_use"
+
+    def __init__(self, folder: str, owner: str) -> None:
+        self.folder, self.owner = folder, owner
+        super().__init__(
+            f"{folder} is in use by {owner or 'another process'}. Connect to that process, "
+            "stop it first, or use another folder."
+        )
+
+
+# Groups: what a member of a consumer group can be told.
+
+
+class GroupError(PenstockError):
+    """A consumer group cannot do what was asked."""
+
+    code = "group_error"
+
+
+class UnknownMember(GroupError):
+    """The group does not have this member: it left, was silent too long, or never joined."""
+
+    code = "unknown_member"
+
+    def __init__(self, group: str, member_id: str) -> None:
+        self.group, self.member_id = group, member_id
+        super().__init__(
+            f"group {group} does not have member {member_id}: it left, was silent for longer than "
+            "its session, or the broker restarted. Join again."
+        )
+
+
+class StaleGeneration(GroupError):
+    """The call speaks for a time that is over."""
+
+    code = "stale_generation"
+
+    def __init__(self, group: str, generation: int, since: int, what: str) -> None:
+        self.group, self.generation, self.since = group, generation, since
+        super().__init__(
+            f"generation {generation} of group {group} is not valid for {what}, which counts from "
+            f"generation {since}. Heartbeat for the present assignment, or join again."
+        )
+
+
+class StaleCommit(GroupError):
+    """A later commit of the same member was here before; nothing was committed."""
+
+    code = "stale_commit"
+
+
+class PartitionNotOwned(GroupError):
+    """The partition is not assigned to this member."""
+
+    code = "partition_not_owned"
+
+    def __init__(self, group: str, member_id: str, partition: str) -> None:
+        self.group, self.member_id, self.partition = group, member_id, partition
+        super().__init__(
+            f"{partition} is not assigned to member {member_id} of group {group}; nothing was "
+            "committed. Heartbeat for the present assignment."
+        )
+
+
+class GroupNotEmpty(GroupError):
+    """The group has members; stop them first."""
+
+    code = "group_not_empty"
+
+    def __init__(self, group: str, members: int) -> None:
+        self.group, self.members = group, members
+        super().__init__(
+            f"group {group} has {members} members. Stop them first, or let a member commit."
+        )
+
+
+# Delivery: what a consumer or a producer can be told.
+
+
+class DeliveryError(PenstockError):
+    """A message cannot be settled."""
+
+    code = "delivery_error"
+
+
+class LeaseLost(DeliveryError):
+    """The consumer no longer holds the message: its lease ran out, or it gave the message back."""
+
+    code = "lease_lost"
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        super().__init__(
+            f"the lease on message {offset} is over: it ran out, or the message was given back. "
+            "Whoever receives the message next works on it; nothing was changed. "
+            "Longer work needs a longer visibility, or extend() in time."
+        )
+
+
+class AlreadySettled(DeliveryError):
+    """The message is done: acked, among the dead letters, or purged."""
+
+    code = "already_settled"
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        super().__init__(
+            f"message {offset} is already done: acked, among the dead letters, or purged. "
+            "Nothing was changed."
+        )
+
+
+class InvalidReceipt(DeliveryError, ValueError):
+    """A receipt that was never given out."""
+
+    code = "invalid_receipt"
+
+    def __init__(self, receipt: object) -> None:
+        super().__init__(
+            f"{receipt!r:.200} is not a receipt that was given out; a receipt is "
+            "topic:partition:offset:delivery_count:nonce as it came with the message."
+        )
+
+
+class ProducerError(PenstockError):
+    """A producer's batch cannot be taken."""
+
+    code = "producer_error"
+
+
+class ProducerFenced(ProducerError):
+    """A newer producer has taken over this producer id."""
+
+    code = "producer_fenced"
+
+    def __init__(self, producer_id: int, epoch: int, current: int) -> None:
+        self.producer_id, self.epoch, self.current = producer_id, epoch, current
+        super().__init__(
+            f"producer {producer_id} of epoch {epoch} was replaced by epoch {current}; "
+            "nothing of the batch was stored. Only the newer one may go on."
+        )
+
+
+class OutOfOrderSequence(ProducerError):
+    """A batch of an idempotent producer came before the one that precedes it."""
+
+    code = "out_of_order_sequence"
+
+    def __init__(self, producer_id: int, sequence: int, expected: int) -> None:
+        self.producer_id, self.sequence, self.expected = producer_id, sequence, expected
+        super().__init__(
+            f"producer {producer_id} sent sequence {sequence} where {expected} comes next; "
+            "nothing of the batch was stored. Send what is missing, or start a new epoch at 0."
+        )

@@ -1,0 +1,246 @@
+"""The only code that touches the file system.
+
+Everything a log does to disk goes through the `FileSystem` protocol: `DiskFiles` is the real one,
+and a simulated one that forgets unsynced writes stands in for it in tests. The calls are those
+whose crash behaviour matters, no more: what is not followed by `sync` (for a file) or `sync_folder`
+(for its name) may be gone, in part and in any order, after a power cut.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from penstock.errors import DataFolderInUse
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
+
+_PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class File(Protocol):
+    """A file open for writing. Its caller is its only writer."""
+
+    @property
+    def size(self) -> int: ...
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write the buffers at the end. After an OSError any part of them may be in the file."""
+        ...
+
+    def overwrite(self, position: int, data: Buffer) -> None:
+        """Write over bytes that are there already (or right at the end)."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return when the file's bytes and length are on stable storage."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FolderLock(Protocol):
+    """Held by the one process that writes to a folder."""
+
+    def release(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """What a log needs from a disk."""
+
+    def make_folder(self, folder: str) -> None:
+        """Create a folder, with its parents, durably. An existing one is left as it is."""
+        ...
+
+    def list(self, folder: str) -> list[str]:
+        """The names in a folder, sorted. FileNotFoundError if there is no such folder."""
+        ...
+
+    def create(self, path: str) -> File:
+        """A new empty file; one of that name is emptied."""
+        ...
+
+    def open(self, path: str) -> File:
+        """An existing file, for more."""
+        ...
+
+    def map(self, path: str, position: int, length: int) -> memoryview:
+        """Up to `length` bytes from `position`, without a copy; shorter where the file ends."""
+        ...
+
+    def read(self, path: str, length: int = -1) -> bytes:
+        """The first `length` bytes of a small file; all of them by default."""
+        ...
+
+    def size(self, path: str) -> int: ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomically; `new` is replaced if it exists."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def sync_folder(self, folder: str) -> None:
+        """Return when the names in the folder are on stable storage."""
+        ...
+
+    def free_bytes(self, folder: str) -> int: ...
+
+    def lock(self, folder: str, owner: str) -> FolderLock:
+        """Lock a folder for this process, or raise DataFolderInUse with the holder's `owner`."""
+        ...
+
+
+def is_out_of_room(error: OSError) -> bool:
+    """Whether this error goes away by itself when there is room again."""
+    return error.errno in _NO_ROOM
+
+
+def write_durably(files: FileSystem, path: str, data: Buffer) -> None:
+    """Replace a small file so that a crash leaves the old content or the new, never a mixture."""
+    write_synced(files, path + ".tmp", data)
+    files.rename(path + ".tmp", path)
+    files.sync_folder(os.path.dirname(path))
+
+
+def write_synced(files: FileSystem, path: str, data: Buffer) -> None:
+    """Write a whole file and sync its bytes; its name is durable only after `sync_folder`."""
+    file = files.create(path)
+    try:
+        file.append([data])
+        file.sync()
+    finally:
+        file.close()
+
+
+class DiskFile:
+    """A real file, by its descriptor. Writes name their position, so none depends on another."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self.size = size
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        wanted = sum(map(len, buffers))
+        written = os.pwritev(self._fd, buffers, self.size)
+        if written < wanted:  # rare: a signal or a nearly full disk cuts a write short
+            rest = memoryview(b"".join(bytes(buffer) for buffer in buffers))
+            while written < wanted:
+                written += os.pwrite(self._fd, rest[written:], self.size + written)
+        self.size += wanted
+
+    def overwrite(self, position: int, data: Buffer) -> None:
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self._fd, rest, position)
+            position += written
+            rest = rest[written:]
+        self.size = max(self.size, position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class DiskLock:
+    """An flock on the file LOCK. The kernel drops it when the process ends, however it ends."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class DiskFiles:
+    """The file system of this machine. It has no state: one can serve many logs."""
+
+    def make_folder(self, folder: str) -> None:
+        folder = os.path.abspath(folder)
+        missing = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for path in reversed(missing):
+            os.makedirs(path, exist_ok=True)
+            self.sync_folder(os.path.dirname(path))
+
+    def list(self, folder: str) -> list[str]:
+        return sorted(os.listdir(folder))
+
+    def create(self, path: str) -> DiskFile:
+        return DiskFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), 0)
+
+    def open(self, path: str) -> DiskFile:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return DiskFile(fd, os.fstat(fd).st_size)
+
+    def map(self, path: str, position: int, length: int) -> memoryview:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            length = min(length, os.fstat(fd).st_size - position)
+            if length <= 0:
+                return memoryview(b"")
+            skip = position % _PAGE_BYTES
+            # Populated at once: a fault for every page costs more than reading the pages.
+            mapped = mmap.mmap(
+                fd,
+                length + skip,
+                flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
+                prot=mmap.PROT_READ,
+                offset=position - skip,
+            )
+        finally:
+            os.close(fd)
+        return memoryview(mapped)[skip:]
+
+    def read(self, path: str, length: int = -1) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(length) or b""
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def sync_folder(self, folder: str) -> None:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self, folder: str) -> int:
+        room = os.statvfs(folder)
+        return room.f_bavail * room.f_frsize
+
+    def lock(self, folder: str, owner: str) -> DiskLock:
+        fd = os.open(os.path.join(folder, "LOCK"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(fd, 4096, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise DataFolderInUse(folder, holder) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, owner.encode(), 0)
+        return DiskLock(fd)

@@ -1,0 +1,193 @@
+"""The sparse index of a segment: an entry for every block of at least 4 KB of log.
+
+An entry says where a block of frames begins, which priorities are in it, and the largest timestamp
+up to its end (of the segment so far, so that the entries ascend and can be searched). The index of
+the segment that is being written lives in memory alone; it is laid down once, when the segment is
+sealed and synced, and never changed. So a valid index file says: this segment is whole and on
+disk. One that is missing or damaged is made again from its segment.
+
+The file, little-endian: a header of 64 bytes, then the four columns one after the other.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from penstock.record.frame import EncodedFrame, FrameHeader
+
+MAGIC = b"PNSI"
+VERSION = 1
+NO_TIME = -(1 << 63)
+"""The timestamp of a segment without messages: before any other."""
+
+_HEADER = struct.Struct(
+    "<"
+    "4s"  # magic            b"PNSI"
+    "I"  # crc              CRC32C of everything after this field
+    "H"  # version          1
+    "B"  # priorities       bit p is set when a message of the segment has priority p
+    "B"  # reserved         0
+    "I"  # entry_count
+    "q"  # base_offset      first offset of the segment
+    "q"  # next_offset      one past its last
+    "Q"  # segment_bytes    length of the segment's file
+    "q"  # last_timestamp   the largest in the segment
+    "16s"  # reserved       0
+)
+HEADER_BYTES = _HEADER.size
+ENTRY_BYTES = 8 + 8 + 4 + 1  # offset, last timestamp, position, priorities
+
+
+class IndexDamaged(Exception):
+    """The file is not the index that was written; it is to be made again."""
+
+
+class IndexHeader(NamedTuple):
+    """The header's fields, in the order of the bytes."""
+
+    magic: bytes
+    crc: int
+    version: int
+    priorities: int
+    reserved: int
+    entry_count: int
+    base_offset: int
+    next_offset: int
+    segment_bytes: int
+    last_timestamp: int
+    reserved_too: bytes
+
+
+class SegmentIndex:
+    """The index of one segment, growing while the segment is written.
+
+    One thread adds; others search at the same time. The columns are plain arrays that only grow,
+    `offsets` last, so that a searcher never meets a half-written entry.
+    """
+
+    __slots__ = (
+        "_block_position",
+        "_interval_bytes",
+        "_last_timestamp",
+        "last_timestamps",
+        "offsets",
+        "positions",
+        "priorities",
+    )
+
+    def __init__(self, interval_bytes: int) -> None:
+        self.offsets = array("q")
+        self.last_timestamps = array("q")
+        self.positions = array("I")
+        self.priorities = bytearray()
+        self._interval_bytes = interval_bytes
+        self._block_position = -interval_bytes
+        self._last_timestamp = NO_TIME
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, position: int, frame: FrameHeader | EncodedFrame) -> None:
+        """Take note of the next frame."""
+        if frame.row_count and frame.last_timestamp > self._last_timestamp:
+            self._last_timestamp = frame.last_timestamp
+        if position - self._block_position >= self._interval_bytes:
+            self._block_position = position
+            self.positions.append(position)
+            self.priorities.append(frame.priorities)
+            self.last_timestamps.append(self._last_timestamp)
+            self.offsets.append(frame.base_offset)
+        else:
+            self.priorities[-1] |= frame.priorities
+            self.last_timestamps[-1] = self._last_timestamp
+
+    def block_of(self, offset: int) -> int:
+        """The number of the block in which an offset lies."""
+        return max(bisect_right(self.offsets, offset) - 1, 0)
+
+    def block_of_time(self, timestamp_us: int) -> int:
+        """The first block with a message at or after a time; `len(self)` if there is none."""
+        return bisect_left(self.last_timestamps, timestamp_us, 0, len(self))
+
+    def block_of_priorities(self, block: int, mask: int) -> int:
+        """The first block, from this one on, with one of these priorities; `len(self)` if none."""
+        count = len(self)
+        if block >= count:
+            return count
+        # As true or false: the largest of the masks is not the first.
+        hits = (np.frombuffer(bytes(self.priorities[block:count]), np.uint8) & mask) != 0
+        found = int(hits.argmax())
+        return block + found if hits[found] else count
+
+    @property
+    def nbytes(self) -> int:
+        return len(self) * ENTRY_BYTES
+
+    def encode(self, base_offset: int, next_offset: int, segment_bytes: int) -> bytes:
+        """The index as a file, for a segment that is sealed."""
+        columns = b"".join(
+            (
+                _little_endian(self.offsets),
+                _little_endian(self.last_timestamps),
+                _little_endian(self.positions),
+                self.priorities,
+            )
+        )
+        header = _HEADER.pack(
+            MAGIC,
+            0,
+            VERSION,
+            reduce(or_, self.priorities, 0),
+            0,
+            len(self),
+            base_offset,
+            next_offset,
+            segment_bytes,
+            self._last_timestamp,
+            b"",
+        )
+        crc = crc32c(columns, crc32c(header[8:]))
+        return header[:4] + struct.pack("<I", crc) + header[8:] + columns
+
+
+def decode(data: bytes) -> tuple[IndexHeader, SegmentIndex]:
+    """An index from its file; IndexDamaged unless every byte is as it was written."""
+    if len(data) < HEADER_BYTES:
+        raise IndexDamaged("shorter than its header")
+    header = IndexHeader._make(_HEADER.unpack_from(data))
+    count = header.entry_count
+    if header.magic != MAGIC or len(data) != HEADER_BYTES + count * ENTRY_BYTES:
+        raise IndexDamaged("not an index, or of the wrong length")
+    if crc32c(memoryview(data)[8:]) != header.crc or header.version != VERSION:
+        raise IndexDamaged("the checksum does not match")
+    index = SegmentIndex(1)
+    columns = memoryview(data)[HEADER_BYTES:]
+    index.offsets = _from_little_endian("q", columns[: 8 * count])
+    index.last_timestamps = _from_little_endian("q", columns[8 * count : 16 * count])
+    index.positions = _from_little_endian("I", columns[16 * count : 20 * count])
+    index.priorities = bytearray(columns[20 * count :])
+    return header, index
+
+
+def _little_endian(column: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
+
+
+def _from_little_endian(code: str, data: memoryview) -> array[int]:
+    column = array(code)
+    column.frombytes(data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column

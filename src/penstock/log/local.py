@@ -1,0 +1,475 @@
+"""The log in a folder of this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from concurrent.futures import Future
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from penstock.clock import Clock, SystemClock
+from penstock.config import LogConfig, Retention
+from penstock.errors import (
+    DiskFull,
+    FrameError,
+    InvalidInput,
+    LogClosed,
+    LogFailed,
+    MessageTooLarge,
+)
+from penstock.log.base import Appended
+from penstock.log.commit import SHARED, Committer
+from penstock.log.compact import Compaction, compact
+from penstock.log.files import DiskFiles, File, FileSystem, is_out_of_room, write_durably
+from penstock.log.index import NO_TIME, SegmentIndex
+from penstock.log.reader import SegmentList, SegmentReader
+from penstock.log.recovery import (
+    DURABLE_FILE,
+    START_FILE,
+    encode_mark,
+    recover,
+    remove_segments,
+    seal,
+)
+from penstock.log.segment import Segment
+from penstock.record.batch import Batch
+from penstock.record.frame import HEADER_BYTES, EncodedFrame, encode, read_header
+from penstock.record.schema import new_batch_ulid
+
+_logger = logging.getLogger("penstock.log")
+
+_UNSYNCED_SEGMENTS_MAX = 8  # sealed ones that wait for their fsync before the writer has to wait
+_ROOM_CHECK_BYTES = 1 << 20  # free space is looked at once for so much written
+
+_DONE: Future[None] = Future()
+_DONE.set_result(None)
+
+
+class _Unsynced(NamedTuple):
+    """A sealed segment whose bytes may still be in the operating system alone."""
+
+    segment: Segment
+    file: File
+
+
+class LocalLog(SegmentReader):
+    """A log of segments in a folder that this process alone writes to.
+
+    Any thread may call anything. Appends are serialised by a lock that is held for the write, never
+    for an fsync; readers take no lock. An fsync covers every append before it, so concurrent
+    appends with `always` share one. A write or fsync that fails otherwise than for lack of room
+    stops the log: it takes no more appends, says why, and is recovered by being opened again.
+    """
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | os.PathLike[str],
+        config: LogConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        files: FileSystem | None = None,
+        committer: Committer | None = None,
+        lock: bool = True,
+    ) -> Self:
+        """Open a log, or make a new one. What a crash left is put in order first.
+
+        `lock=False` is for a caller that holds the lock on the data folder above this one.
+        """
+        return cls(
+            os.fspath(folder),
+            config or LogConfig(),
+            clock or SystemClock(),
+            files or DiskFiles(),
+            committer or SHARED,
+            lock,
+        )
+
+    def __init__(
+        self,
+        folder: str,
+        config: LogConfig,
+        clock: Clock,
+        files: FileSystem,
+        committer: Committer,
+        lock: bool,
+    ) -> None:
+        super().__init__(folder, files, config.index_interval_bytes)
+        self.config = config
+        self._clock = clock
+        self._committer = committer
+        self._write_lock = threading.Lock()
+        self._commit_lock = threading.Lock()  # taken before the write lock, never after it
+        self._compact_lock = threading.Lock()  # taken before both
+        self._news = threading.Condition()
+        self._waiting = 0
+        self._closed = False
+        self._failure: LogFailed | None = None
+        self._unsynced: list[_Unsynced] = []
+        self._round: Future[None] | None = None
+        self._commit_is_due = False
+        self._writes_since_commit = 0
+        self._bytes_since_room_check = _ROOM_CHECK_BYTES
+
+        files.make_folder(folder)
+        self._folder_lock = files.lock(folder, _this_process()) if lock else None
+        try:
+            found = recover(files, folder, config.index_interval_bytes)
+            self._mark = _open_mark(files, os.path.join(folder, DURABLE_FILE))
+        except BaseException:
+            if self._folder_lock:
+                self._folder_lock.release()
+            raise
+        self._list = SegmentList.of(found.segments)
+        self._active_file = found.active
+        self._start, self._end = found.start, found.end
+        self._durable_end = found.end
+        self._mark.overwrite(0, encode_mark(found.end))
+        self._active_since_us = self._first_write_us()
+        for damage in found.damage:
+            self._report(damage)
+
+    @property
+    def durable_end(self) -> int:
+        return self._durable_end
+
+    @property
+    def active(self) -> Segment:
+        """The segment that is being written."""
+        return self._list.segments[-1]
+
+    def append(
+        self,
+        batch: Batch,
+        *,
+        producer_id: int = 0,
+        producer_epoch: int = 0,
+        base_sequence: int = -1,
+        term: int = 0,
+    ) -> Appended:
+        """Write a batch as one frame. When this returns, the operating system has it."""
+        batch = batch.unplaced()
+        self._check_batch(batch)
+        if len(self._unsynced) >= _UNSYNCED_SEGMENTS_MAX:
+            self._commit_sealed()  # the disk is slower than the writer: wait for it here
+        with self._write_lock:
+            self._check_writable()
+            wall_ns = self._clock.wall_ns()
+            ulid = new_batch_ulid(wall_ns)
+            frame = encode(
+                batch,
+                base_offset=self.active.next_offset,
+                ulid=ulid,
+                stamp_us=wall_ns // 1000,
+                codec=self.config.codec,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                term=term,
+            )
+            self._make_room(frame, wall_ns // 1000)
+            self._write(frame)
+            self._end = frame.next_offset
+            durable = self._plan_commit()
+        if self._waiting:
+            with self._news:
+                self._news.notify_all()
+        return Appended(frame.base_offset, frame.next_offset, frame.last_timestamp, ulid, durable)
+
+    def wait(self, offset: int, timeout_s: float | None = None) -> bool:
+        """Wait until there is a message at an offset or beyond; False when time is up."""
+        with self._news:
+            self._waiting += 1
+            try:
+                self._news.wait_for(lambda: self._end > offset or self._closed, timeout_s)
+            finally:
+                self._waiting -= 1
+        return self._end > offset
+
+    def sync(self) -> None:
+        """Make everything durable that was appended so far, whatever the policy."""
+        self._check_open()
+        self._commit(active_too=True)
+        if self._failure:
+            raise self._failure
+
+    def trim(self, before: int) -> None:
+        """Forget every offset below `before`, for good. Segments go as soon as all of them did."""
+        before = min(before, self._end)
+        if before <= self._start:
+            return
+        if before > self._durable_end:
+            self.sync()
+        if before == self._end:
+            self.roll()
+        with self._commit_lock:
+            self._check_open()
+            self._write_start(before)
+            with self._write_lock:
+                self._start = before
+                segments = self._list.segments
+                gone = [s for s in segments[:-1] if s.next_offset <= before]
+                self._list = SegmentList.of(segments[len(gone) :])
+            remove_segments(self._files, gone)
+
+    def retain(self, retention: Retention, now_us: int) -> int:
+        """Drop whole segments from the old end as the limits say; how many segments went."""
+        age_ms, bytes_max, most = retention.age_ms, retention.bytes_max, retention.segments_max
+        oldest_us = now_us - age_ms * 1000 if age_ms is not None else NO_TIME
+        if self.active.size_bytes and self.active.last_timestamp < oldest_us:
+            self.roll()
+        segments = self._list.segments
+        bytes_left, count = self.size_bytes, len(segments)
+        for segment in segments[: len(segments) - retention.segments_min]:
+            if not (
+                segment.last_timestamp < oldest_us
+                or (bytes_max is not None and bytes_left > bytes_max)
+                or (most is not None and count > most)
+            ):
+                break
+            bytes_left -= segment.size_bytes
+            count -= 1
+        dropped = len(segments) - count
+        if dropped:
+            self.trim(segments[dropped].base_offset)
+        return dropped
+
+    def compact(self, now_us: int, *, keyed: bool = False) -> Compaction:
+        """Rewrite sealed segments without what nobody needs. Appends and reads go on meanwhile."""
+        with self._compact_lock:
+            self.sync()
+            return compact(self, self._files, now_us, keyed=keyed)
+
+    def roll(self) -> None:
+        """Seal the active segment, if there is anything in it, and start the next one."""
+        with self._write_lock:
+            self._check_writable()
+            if self.active.size_bytes:
+                self._roll()
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> bool:
+        """Put a compacted segment in the place of its sources, if all of them are still there."""
+        with self._commit_lock:
+            with self._write_lock:
+                segments = self._list.segments
+                try:
+                    at = segments.index(old[0])
+                except ValueError:
+                    return False
+                if list(segments[at : at + len(old)]) != old:
+                    return False
+                rest = segments[at + len(old) :]
+                self._list = SegmentList.of((*segments[:at], new, *rest))
+            remove_segments(self._files, old)
+            return True
+
+    def close(self) -> None:
+        """Sync what is open, and let the folder go. A closed log can be read, not written."""
+        with self._write_lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._commit(active_too=True)
+        with self._commit_lock:
+            self._active_file.close()
+            for unsynced in self._unsynced:
+                unsynced.file.close()
+            self._mark.close()
+            if self._folder_lock:
+                self._folder_lock.release()
+        with self._news:
+            self._news.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Writing. The write lock is held.
+
+    def _make_room(self, frame: EncodedFrame, now_us: int) -> None:
+        self._bytes_since_room_check += frame.frame_bytes
+        if self._bytes_since_room_check >= _ROOM_CHECK_BYTES:
+            free = self._files.free_bytes(self.folder)
+            if free < self.config.free_bytes_min + frame.frame_bytes:
+                raise DiskFull(
+                    f"{self.folder}: {free >> 20} MB free on its disk; writes stop below "
+                    f"{self.config.free_bytes_min >> 20} MB. They go on when there is room."
+                )
+            self._bytes_since_room_check = 0
+        active = self.active
+        if not active.size_bytes:
+            self._active_since_us = now_us
+        elif (
+            active.size_bytes + frame.frame_bytes > self.config.segment_bytes
+            or now_us - self._active_since_us >= self.config.segment_age_ms * 1000
+        ):
+            self._roll()
+            self._active_since_us = now_us
+
+    def _write(self, frame: EncodedFrame) -> None:
+        active = self.active
+        try:
+            if self._active_file.size != active.size_bytes:
+                # An append was interrupted (Ctrl-C) before its frame counted: it never was.
+                self._active_file.truncate(active.size_bytes)
+            self._active_file.append(frame.buffers)
+        except OSError as exc:
+            try:
+                self._active_file.truncate(active.size_bytes)
+            except OSError as worse:
+                raise self._fail(worse) from exc
+            if is_out_of_room(exc):
+                self._bytes_since_room_check = _ROOM_CHECK_BYTES
+                raise DiskFull(f"{self.folder}: no room for {frame.frame_bytes} bytes") from exc
+            raise self._fail(exc) from exc
+        active.add(frame)
+
+    def _roll(self) -> None:
+        segment = Segment(self.folder, self.active.next_offset)
+        segment.index = SegmentIndex(self.config.index_interval_bytes)
+        try:
+            file = self._files.create(segment.path)
+            # Before anything in it is confirmed, the file's name has to be on disk.
+            self._files.sync_folder(self.folder)
+        except OSError as exc:
+            if is_out_of_room(exc):
+                raise DiskFull(f"{self.folder}: no room for a new segment") from exc
+            raise self._fail(exc) from exc
+        self._unsynced.append(_Unsynced(self.active, self._active_file))
+        self._active_file = file
+        self._list = SegmentList.of((*self._list.segments, segment))
+        self._committer.schedule(0, self._commit_sealed)
+
+    def _check_batch(self, batch: Batch) -> None:
+        if not len(batch):
+            raise InvalidInput("an empty batch; append at least one message")
+        limit = self.config.message_bytes_max
+        if batch.data.get_total_buffer_size() > limit:  # else no message in it can be too long
+            longest = int(batch.message_bytes().max())
+            if longest > limit:
+                raise MessageTooLarge(f"a message of {longest} bytes; at most {limit} are taken")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogClosed(f"the log {self.folder} is closed")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._failure:
+            raise self._failure
+
+    # Committing: what makes written bytes durable.
+
+    def _plan_commit(self) -> Future[None]:
+        """See to it that what was just written is synced when the policy says."""
+        policy = self.config.fsync
+        durable = _DONE
+        if policy == "always":
+            if self._round is None:
+                self._round = Future()
+            durable, delay_ms = self._round, 0
+        elif policy == "interval":
+            delay_ms = self.config.fsync_interval_ms
+        else:
+            self._writes_since_commit += 1
+            if policy == "never" or self._writes_since_commit < self.config.fsync_batch_writes:
+                return durable
+            delay_ms = 0
+        if not self._commit_is_due:
+            self._commit_is_due = True
+            self._committer.schedule(delay_ms, self._commit_all)
+        return durable
+
+    def _commit_all(self) -> None:
+        self._commit(active_too=True)
+
+    def _commit_sealed(self) -> None:
+        self._commit(active_too=self.config.fsync == "always")
+
+    def _commit(self, *, active_too: bool) -> None:
+        """Sync what was written before now, raise `durable_end`, and tell those who wait for it."""
+        with self._commit_lock:
+            with self._write_lock:
+                unsynced = list(self._unsynced)
+                target = self._end if active_too else self.active.base_offset
+                active = self._active_file
+                done = None
+                if active_too:
+                    done, self._round = self._round, None
+                    self._commit_is_due = False
+                    self._writes_since_commit = 0
+            try:
+                if self._failure:
+                    raise self._failure
+                if unsynced or target > self._durable_end:
+                    self._sync_and_seal(unsynced, active if active_too else None)
+                    self._durable_end = target
+                    self._mark.overwrite(0, encode_mark(target))
+            except (OSError, LogFailed) as exc:
+                failure = exc if isinstance(exc, LogFailed) else self._fail(exc)
+                if done:
+                    done.set_exception(failure)
+                return
+        if done:
+            done.set_result(None)
+
+    def _sync_and_seal(self, unsynced: list[_Unsynced], active: File | None) -> None:
+        for unsynced_segment in unsynced:
+            unsynced_segment.file.sync()
+        if active:
+            active.sync()
+        with self._write_lock:
+            del self._unsynced[: len(unsynced)]
+        for segment, file in unsynced:
+            file.close()
+            try:
+                seal(self._files, segment)
+                segment.index = None
+            except OSError as exc:
+                # The messages are safe. The index stays in memory, and is made again at open.
+                _logger.warning("no index for %s: %s", segment.path, exc)
+
+    def _fail(self, exc: BaseException) -> LogFailed:
+        if self._failure is None:
+            self._failure = LogFailed(self.folder, exc)
+            _logger.error("%s", self._failure)
+        return self._failure
+
+    def _write_start(self, offset: int) -> None:
+        try:
+            write_durably(self._files, os.path.join(self.folder, START_FILE), encode_mark(offset))
+        except OSError as exc:
+            if is_out_of_room(exc):
+                raise DiskFull(f"{self.folder}: no room to note where the log starts") from exc
+            raise self._fail(exc) from exc
+
+    def _first_write_us(self) -> int:
+        """When the active segment got its first frame: the time in that frame's ULID."""
+        window = self._files.map(self.active.path, 0, HEADER_BYTES)
+        try:
+            ulid = read_header(window).ulid
+        except FrameError:  # empty, or damaged: its age counts from now on
+            return self._clock.wall_ns() // 1000
+        return int.from_bytes(ulid[:6], "big") * 1000
+
+
+def _open_mark(files: FileSystem, path: str) -> File:
+    """The file that tells other processes what is durable: overwritten in place, never synced."""
+    try:
+        return files.open(path)
+    except FileNotFoundError:
+        return files.create(path)
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"

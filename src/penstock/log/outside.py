@@ -1,0 +1,120 @@
+"""Reading a log that another process is writing. Changes nothing, needs no lock."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+from typing import Self
+
+from penstock.config import LogConfig
+from penstock.errors import LogError, LogNotFound
+from penstock.log.files import DiskFiles, FileSystem
+from penstock.log.index import IndexDamaged, SegmentIndex
+from penstock.log.reader import SegmentList, SegmentReader
+from penstock.log.recovery import DURABLE_FILE, START_FILE, list_segments, read_mark
+from penstock.log.segment import Broken, Segment, load_index, walk
+
+_POLL_S = 0.02
+_RETRIES = 100
+
+
+class LogReader(SegmentReader):
+    """A log as its files show it from outside: only what is durable, so it never changes again.
+
+    `refresh` looks for what is new; `read` and `find` answer from the last look.
+    """
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], *, files: FileSystem | None = None) -> Self:
+        reader = cls(os.fspath(folder), files or DiskFiles(), LogConfig().index_interval_bytes)
+        reader.refresh()
+        return reader
+
+    @property
+    def durable_end(self) -> int:
+        return self._end
+
+    def refresh(self) -> None:
+        """Learn of messages, segments and trims since the last look."""
+        for _ in range(_RETRIES):
+            try:
+                self._look()
+                return
+            except FileNotFoundError:
+                continue  # a segment was trimmed or compacted between two of our steps
+        raise LogError(f"{self.folder}: its files change faster than they can be read")
+
+    def wait(self, offset: int, timeout_s: float) -> bool:
+        """Wait until a message at an offset or beyond is durable; False when time is up."""
+        deadline = time.monotonic() + timeout_s
+        while self._end <= offset:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            time.sleep(min(_POLL_S, left_s))
+            self.refresh()
+        return True
+
+    def close(self) -> None:
+        """Nothing is held open; here so that both kinds of log can be used alike."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _moved_on(self) -> None:
+        self.refresh()
+
+    def _look(self) -> None:
+        durable = read_mark(self._files, os.path.join(self.folder, DURABLE_FILE))
+        try:
+            segments, _ = list_segments(self._files, self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            segments = []
+        if not segments:
+            raise LogNotFound(f"there is no log in {self.folder}")
+        if durable is None:
+            durable = self._end  # being written at this moment; the next look sees it
+        known = {segment.path: segment for segment in self._list.segments}
+        kept: list[Segment] = []
+        for found in segments:
+            if kept and found.base_offset < kept[-1].next_offset:
+                continue  # its messages are in a compacted segment
+            segment = known.get(found.path, found)
+            self._learn(segment, durable)
+            kept.append(segment)
+        self._list = SegmentList.of(kept)
+        start = read_mark(self._files, os.path.join(self.folder, START_FILE)) or 0
+        self._start = max(start, kept[0].base_offset)
+        self._end = max(self._start, min(durable, kept[-1].next_offset))
+
+    def _learn(self, segment: Segment, durable: int) -> None:
+        """A sealed segment tells by its index; the growing one is walked from where we were."""
+        if segment.index is None and segment.size_bytes:
+            return
+        try:
+            segment.take_summary(load_index(self._files, segment)[0])
+            segment.index = None
+            return
+        except IndexDamaged:
+            if segment.index is None:
+                segment.index = SegmentIndex(self._index_interval_bytes)
+        at = segment.size_bytes
+        buffer = self._files.map(segment.path, at, self._files.size(segment.path) - at)
+        for item in walk(buffer, segment.next_offset):
+            if isinstance(item, Broken):
+                if item.next_offset is None or item.next_offset > durable:
+                    break
+                segment.tail = (item.next_offset, at + item.next_position)
+            elif item.header.next_offset > durable:
+                break
+            else:
+                segment.add(item.header)

@@ -1,0 +1,299 @@
+"""Reading segments: by offset, by time, by priority. Takes no lock and changes nothing."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.errors import FrameError, FrameTruncated, LogError, OffsetOutOfRange
+from penstock.log.base import Batches, Damage
+from penstock.log.files import FileSystem
+from penstock.log.index import IndexDamaged, SegmentIndex
+from penstock.log.segment import Found, Segment, load_index, next_frame, walk
+from penstock.record.batch import Batch
+from penstock.record.frame import Frame, FrameHeader, decode, read_header, verify
+from penstock.record.schema import BITS
+
+_logger = logging.getLogger("penstock.log")
+
+INDEX_CACHE_BYTES = 32 << 20
+"""Indexes of sealed segments that a log keeps in memory."""
+
+_WINDOW_BYTES_MIN = 64 << 10  # mapped at once, for reads that ask for little
+_RETRIES = 100  # a reader meets a file that was just trimmed or compacted; each time it is newer
+
+
+class SegmentList(NamedTuple):
+    """The segments of a log at one moment, replaced as a whole so that readers need no lock."""
+
+    segments: tuple[Segment, ...]
+    bases: tuple[int, ...]
+    newest: tuple[int, ...]
+    """The largest timestamp up to each segment's end, of all but the last, which still grows."""
+
+    @classmethod
+    def of(cls, segments: Iterable[Segment]) -> SegmentList:
+        every = tuple(segments)
+        stamps = accumulate((segment.last_timestamp for segment in every[:-1]), max)
+        return cls(every, tuple(segment.base_offset for segment in every), tuple(stamps))
+
+    def at(self, offset: int) -> int:
+        """The number of the segment in which an offset lies."""
+        return max(bisect_right(self.bases, offset) - 1, 0)
+
+
+class SegmentReader:
+    """What the log that is written here and one that another process writes have in common."""
+
+    def __init__(self, folder: str, files: FileSystem, index_interval_bytes: int) -> None:
+        self.folder = folder
+        self._files = files
+        self._index_interval_bytes = index_interval_bytes
+        self._list = SegmentList.of(())
+        self._start = 0
+        self._end = 0
+        self._indexes: dict[str, SegmentIndex] = {}
+        self._indexes_bytes = 0
+        self._damage: dict[tuple[int, int], Damage] = {}
+
+    @property
+    def start(self) -> int:
+        return self._start
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What was found damaged since the log was opened, by offset."""
+        return sorted(self._damage.values(), key=lambda d: d.first_offset)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return self._list.segments
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._list.segments)
+
+    def read(self, offset: int, max_bytes: int = 4 << 20) -> Batches:
+        """Messages from an offset on: at least one frame's if there are any, up to `max_bytes`.
+
+        Batches share the memory of the mapped file. Damaged frames are skipped and reported.
+        """
+        end = self._end
+        if not self._start <= offset <= end:
+            raise OffsetOutOfRange(offset, self._start, end)
+        batches: list[Batch] = []
+        damage: list[Damage] = []
+        while offset < end and not batches:
+            offset = self._read_segment(offset, end, max_bytes, batches, damage)
+        return Batches(batches, offset, damage)
+
+    def find(self, timestamp_us: int) -> int:
+        """The first offset whose message is at or after a time; `end` if there is none."""
+        for _ in range(_RETRIES):
+            try:
+                return self._find(timestamp_us)
+            except FileNotFoundError:
+                self._moved_on()
+        raise LogError(f"{self.folder}: its files change faster than they can be read")
+
+    def next_block(self, offset: int, priorities: int) -> int:
+        """The first offset from here on whose index block may hold one of these priorities.
+
+        `priorities` is a bit mask. Only indexes are looked at, so a priority that nobody sent is
+        passed over at any backlog; `end` if there is none.
+        """
+        for _ in range(_RETRIES):
+            try:
+                return self._next_block(max(offset, self._start), priorities)
+            except FileNotFoundError:
+                self._moved_on()
+        raise LogError(f"{self.folder}: its files change faster than they can be read")
+
+    def _read_segment(
+        self, offset: int, end: int, max_bytes: int, batches: list[Batch], damage: list[Damage]
+    ) -> int:
+        """Read on in the segment of an offset, and say where to go on."""
+        for _ in range(_RETRIES):
+            segments = self._list
+            number = segments.at(offset)
+            segment = segments.segments[number]
+            last = number + 1 == len(segments.segments)
+            stop = end if last else min(end, segments.bases[number + 1])
+            try:
+                cursor = _Cursor(self._files, segment, self._index(segment), offset, max_bytes)
+                return cursor.read(stop, batches, lambda d: damage.append(self._report(d)))
+            except FileNotFoundError:
+                self._moved_on()
+                if offset < self._start:
+                    raise OffsetOutOfRange(offset, self._start, self._end) from None
+        raise LogError(f"{self.folder}: its files change faster than they can be read")
+
+    def _find(self, timestamp_us: int) -> int:
+        segments, end = self._list, self._end
+        for segment in segments.segments[bisect_left(segments.newest, timestamp_us) :]:
+            if segment.last_timestamp < timestamp_us or segment.next_offset <= self._start:
+                continue
+            index = self._index(segment)
+            block = index.block_of_time(timestamp_us)
+            if block == len(index):
+                continue
+            offset = max(index.offsets[block], self._start)
+            while offset < min(segment.next_offset, end):
+                found: list[Batch] = []
+                offset = self._read_segment(offset, end, 1, found, [])
+                for batch in found:
+                    rows = np.flatnonzero(batch.timestamps_us() >= timestamp_us)
+                    if len(rows):
+                        return batch.slice(int(rows[0]), 1).base_offset or 0
+        return end
+
+    def _next_block(self, offset: int, priorities: int) -> int:
+        segments, end = self._list, self._end
+        for segment in segments.segments[segments.at(offset) :]:
+            if segment.priorities & priorities:
+                index = self._index(segment)
+                block = index.block_of_priorities(index.block_of(offset), priorities)
+                if block < len(index):
+                    return min(max(offset, index.offsets[block]), end)
+        return end
+
+    def _index(self, segment: Segment) -> SegmentIndex:
+        index = segment.index
+        if index is None:
+            index = self._indexes.get(segment.path)
+        if index is None:
+            try:
+                index = load_index(self._files, segment)[1]
+            except IndexDamaged:
+                index = self._rebuilt_index(segment)
+            if self._indexes_bytes > INDEX_CACHE_BYTES:
+                self._indexes, self._indexes_bytes = {}, 0
+            self._indexes[segment.path] = index
+            self._indexes_bytes += index.nbytes
+        return index
+
+    def _rebuilt_index(self, segment: Segment) -> SegmentIndex:
+        """Made again in memory; opening for writing is what mends the file."""
+        index = SegmentIndex(self._index_interval_bytes)
+        buffer = self._files.map(segment.path, 0, segment.size_bytes)
+        for item in walk(buffer, segment.base_offset):
+            if isinstance(item, Found):
+                index.add(item.position, item.header)
+        return index
+
+    def _report(self, damage: Damage) -> Damage:
+        key = (damage.first_offset, damage.next_offset)
+        if key not in self._damage:
+            self._damage[key] = damage
+            _logger.error("damage in log %s: %s", self.folder, damage)
+        return damage
+
+    def _moved_on(self) -> None:
+        """A file is gone. A writer has its new list already; a reader outside looks again."""
+
+
+class _Cursor:
+    """One pass over the frames of a segment from the block of an offset on."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        segment: Segment,
+        index: SegmentIndex,
+        offset: int,
+        max_bytes: int,
+    ) -> None:
+        self._files = files
+        self._segment = segment
+        self._offset = offset
+        self._max_bytes = max(max_bytes, 1)
+        block = index.block_of(offset)
+        self._position = index.positions[block] if len(index) else 0
+        self._expected = index.offsets[block] if len(index) else segment.base_offset
+        self._map(max(self._max_bytes, _WINDOW_BYTES_MIN))
+
+    def read(self, stop: int, batches: list[Batch], report: Callable[[Damage], object]) -> int:
+        """Collect batches up to the offset `stop` or `max_bytes`, and say where to go on."""
+        limit = self._position + self._max_bytes
+        while self._expected < stop:
+            try:
+                header, frame = self._next()
+            except FrameTruncated as exc:
+                if self._origin + len(self._window) < self._segment.size_bytes:
+                    if batches:
+                        break
+                    self._map(max(self._frame_bytes(), _WINDOW_BYTES_MIN))
+                else:
+                    self._skip(exc, stop, report)
+                continue
+            except FrameError as exc:
+                self._skip(exc, stop, report)
+                continue
+            if header.base_offset > self._expected:
+                report(self._lost(self._position, header.base_offset, "frames are missing"))
+            self._position += header.frame_bytes
+            self._expected = header.next_offset
+            if frame is not None and header.row_count:
+                batch = _from_offset(frame.batch, self._offset)
+                if len(batch):
+                    batches.append(batch)
+            if self._position >= limit and batches:
+                break
+        return max(self._expected, self._offset)
+
+    def _next(self) -> tuple[FrameHeader, Frame | None]:
+        """The next frame; its rows only if some are wanted."""
+        at = self._position - self._origin
+        header = read_header(self._window, at)
+        if header.base_offset < self._expected:
+            raise FrameError(at, "an offset that was there before")
+        if header.next_offset > self._offset:
+            return header, decode(self._window, at, header)
+        verify(self._window, at, header)
+        return header, None
+
+    def _frame_bytes(self) -> int:
+        """How long the next frame says it is; its header may be just beyond the window."""
+        try:
+            return read_header(self._window, self._position - self._origin).frame_bytes
+        except FrameTruncated:
+            return 0
+
+    def _skip(self, error: FrameError, stop: int, report: Callable[[Damage], object]) -> None:
+        """Go on after a damaged frame: at the next one that is whole, or at the segment's end."""
+        damaged_at = self._position
+        self._map(self._segment.size_bytes - damaged_at)
+        after = next_frame(self._window, 0, self._expected)
+        next_offset = after.header.base_offset if after else stop
+        if next_offset > self._offset:
+            report(self._lost(damaged_at, min(next_offset, stop), error.reason))
+        self._expected = next_offset
+        if after:
+            self._position += after.position
+
+    def _lost(self, position: int, next_offset: int, reason: str) -> Damage:
+        return Damage(self._segment.name, position, self._expected, next_offset, reason)
+
+    def _map(self, length: int) -> None:
+        self._origin = self._position
+        length = min(length, self._segment.size_bytes - self._position)
+        self._window = self._files.map(self._segment.path, self._position, length)
+
+
+def _from_offset(batch: Batch, offset: int) -> Batch:
+    """Without the rows before an offset."""
+    base = batch.base_offset or 0
+    if base >= offset:
+        return batch
+    if batch.columns & BITS["offset"]:
+        return batch.slice(int(np.searchsorted(np.asarray(batch.offsets), offset)))
+    return batch.slice(offset - base)

@@ -1,0 +1,223 @@
+"""Opening a folder: what a crash left is put in order before anything is believed.
+
+The rules, in the order in which they apply:
+
+1. Temporary files, older generations of a segment, and segments whose offsets a compacted one
+   before them covers are leftovers of an interrupted step. They are removed.
+2. A segment with a valid index was synced before that index was written: it is whole, and is not
+   looked at. Only those at the end without one, usually one, are walked frame by frame.
+3. Bytes that are no frame, below what is known to be durable, are damage: they stay where they
+   are and are reported. Behind that they are the torn tail of writes that nobody was promised:
+   the log is cut there, later segments included.
+4. What was written but not known to be durable is written once more and synced: after an fsync
+   that failed, the kernel may show data that it will never write.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.log.base import Damage
+from penstock.log.files import File, FileSystem, write_synced
+from penstock.log.index import IndexDamaged, SegmentIndex
+from penstock.log.segment import (
+    Broken,
+    Segment,
+    is_index_name,
+    load_index,
+    parse_segment_name,
+    walk,
+)
+
+DURABLE_FILE = "durable"
+START_FILE = "start"
+_MARK = struct.Struct("<qI")  # an offset, and its CRC32C
+
+
+def encode_mark(offset: int) -> bytes:
+    """An offset as a small file: what is durable, or where the log starts."""
+    packed = struct.pack("<q", offset)
+    return packed + struct.pack("<I", crc32c(packed))
+
+
+def read_mark(files: FileSystem, path: str) -> int | None:
+    """The offset in a small file; None if it is not there, or not as it was written."""
+    try:
+        data = files.read(path)
+    except FileNotFoundError:
+        return None
+    if len(data) != _MARK.size or data != encode_mark(int(_MARK.unpack(data)[0])):
+        return None
+    return int(_MARK.unpack(data)[0])
+
+
+class Recovered(NamedTuple):
+    """A log as it was found, ready to go on."""
+
+    segments: list[Segment]
+    """The sealed ones, and the active one last."""
+    active: File
+    start: int
+    end: int
+    damage: list[Damage]
+
+
+def recover(files: FileSystem, folder: str, interval_bytes: int) -> Recovered:
+    """Put a folder in order. When this returns, all that is left of the log is durable."""
+    return _Recovery(files, folder, interval_bytes).run()
+
+
+def list_segments(files: FileSystem, folder: str) -> tuple[list[Segment], list[str]]:
+    """The segments that count, by base offset, and the names of leftovers."""
+    newest: dict[int, int] = {}
+    leftovers: list[str] = []
+    names = files.list(folder)
+    for name in names:
+        parsed = parse_segment_name(name)
+        if parsed:
+            newest[parsed[0]] = max(parsed[1], newest.get(parsed[0], 0))
+        elif name.endswith(".tmp"):
+            leftovers.append(name)
+    segments = [Segment(folder, base, newest[base]) for base in sorted(newest)]
+    kept = {segment.name for segment in segments}
+    kept |= {os.path.basename(segment.index_path) for segment in segments}
+    leftovers += [n for n in names if (parse_segment_name(n) or is_index_name(n)) and n not in kept]
+    return segments, leftovers
+
+
+class _Recovery:
+    def __init__(self, files: FileSystem, folder: str, interval_bytes: int) -> None:
+        self.files = files
+        self.folder = folder
+        self.interval_bytes = interval_bytes
+        self.damage: list[Damage] = []
+        self.start = read_mark(files, self._path(START_FILE)) or 0
+        # This mark is written after each fsync without being synced itself: it may be old, but
+        # never says more than what is on disk.
+        self.durable = max(read_mark(files, self._path(DURABLE_FILE)) or 0, self.start)
+
+    def run(self) -> Recovered:
+        segments, leftovers = list_segments(self.files, self.folder)
+        # Names that are seen may not be on disk yet. What replaces a file, and the mark that says
+        # it was trimmed, have to be before that file goes.
+        self.files.sync_folder(self.folder)
+        for name in leftovers:
+            self.files.remove(self._path(name))
+        for segment in segments:
+            self._summarise(segment)
+        segments = self._drop_trimmed(self._in_order(segments))
+        end = max(self.durable, segments[-1].next_offset if segments else 0)
+        active = segments[-1] if segments else None
+        if active is not None and active.next_offset < end:
+            reason = "they were durable, and are gone"
+            self._lost(active, active.size_bytes, end, reason)
+        if active is None or active.index is None or active.next_offset < end:
+            active = Segment(self.folder, end)
+            active.index = SegmentIndex(self.interval_bytes)
+            self.files.create(active.path).close()
+            segments.append(active)
+        for segment in segments[:-1]:
+            if segment.index is not None:
+                seal(self.files, segment)
+                segment.index = None
+        self.files.sync_folder(self.folder)
+        return Recovered(segments, self.files.open(active.path), self.start, end, self.damage)
+
+    def _summarise(self, segment: Segment) -> None:
+        """Believe a valid index; without one the segment gets an empty index, to be filled."""
+        try:
+            segment.take_summary(load_index(self.files, segment)[0])
+            self.durable = max(self.durable, segment.next_offset)
+        except IndexDamaged:
+            segment.tail = (segment.base_offset, self.files.size(segment.path))
+            segment.index = SegmentIndex(self.interval_bytes)
+
+    def _in_order(self, segments: list[Segment]) -> list[Segment]:
+        """The segments that make up the log: walked where need be, cut where it is torn."""
+        kept: list[Segment] = []
+        for number, segment in enumerate(segments):
+            before = kept[-1] if kept else None
+            if before and segment.base_offset < before.next_offset:
+                self._remove(segment)  # a compacted segment covers it
+                continue
+            if before and segment.base_offset > before.next_offset:
+                if before.next_offset >= self.durable:
+                    self._remove(*segments[number:])
+                    break
+                if segment.base_offset > self.start:
+                    self._lost(before, before.size_bytes, segment.base_offset, "frames are missing")
+            kept.append(segment)
+            if segment.index is not None and self._walk(segment):
+                self._remove(*segments[number + 1 :])
+                break
+        return kept
+
+    def _walk(self, segment: Segment) -> bool:
+        """Learn what a segment holds, and make that durable; whether it was cut."""
+        buffer = self.files.map(segment.path, 0, segment.size_bytes)
+        # A compacted segment was synced before it got its name: none of it is a torn tail.
+        durable = self.durable if not segment.generation else 1 << 63
+        segment.tail = (segment.base_offset, 0)
+        doubtful: int | None = None
+        torn = False
+        for item in walk(buffer, segment.base_offset):
+            if isinstance(item, Broken):
+                torn = item.first_offset >= durable
+                if torn:
+                    break
+                if item.next_offset is not None:
+                    self._lost(segment, item.position, item.next_offset, item.reason)
+                segment.tail = (item.next_offset or segment.next_offset, item.next_position)
+            else:
+                segment.add(item.header)
+                if doubtful is None and item.header.next_offset > durable:
+                    doubtful = item.position
+        if torn or doubtful is not None:
+            file = self.files.open(segment.path)
+            try:
+                if torn:
+                    file.truncate(segment.size_bytes)
+                if doubtful is not None:
+                    file.overwrite(doubtful, buffer[doubtful : segment.size_bytes])
+                file.sync()
+            finally:
+                file.close()
+        return torn
+
+    def _drop_trimmed(self, segments: list[Segment]) -> list[Segment]:
+        """Without the segments that a trim had not yet removed."""
+        trimmed = [s for s in segments[:-1] if s.next_offset <= self.start]
+        self._remove(*trimmed)
+        return segments[len(trimmed) :]
+
+    def _lost(self, segment: Segment, position: int, next_offset: int, reason: str) -> None:
+        first = segment.next_offset
+        self.damage.append(Damage(segment.name, position, first, next_offset, reason))
+
+    def _remove(self, *segments: Segment) -> None:
+        remove_segments(self.files, segments)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+
+def seal(files: FileSystem, segment: Segment) -> None:
+    """Lay down the index of a segment whose bytes are synced; its name is not synced yet."""
+    assert segment.index is not None
+    data = segment.index.encode(segment.base_offset, segment.next_offset, segment.size_bytes)
+    write_synced(files, segment.index_path + ".tmp", data)
+    files.rename(segment.index_path + ".tmp", segment.index_path)
+
+
+def remove_segments(files: FileSystem, segments: Iterable[Segment]) -> None:
+    """Remove files for good, the index first: an index alone would be a leftover for ever."""
+    for segment in segments:
+        for path in (segment.index_path, segment.path):
+            with suppress(FileNotFoundError):
+                files.remove(path)

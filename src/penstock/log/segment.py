@@ -1,0 +1,193 @@
+"""Segments: the files of a log, their names, and how to walk through one frame by frame.
+
+A segment `<base offset, 20 digits>.log` holds frames one after the other, from its base offset on.
+Once sealed it never changes; compaction writes a new file of the next generation,
+`<base offset>.g<generation>.log`, whose name appears only when it is whole. The highest generation
+of a base offset is the one that counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.errors import FrameCorrupt, FrameError
+from penstock.log import index as index_format
+from penstock.log.files import FileSystem
+from penstock.log.index import IndexDamaged, IndexHeader, SegmentIndex
+from penstock.record.frame import MAGIC, EncodedFrame, FrameHeader, read_header, verify
+
+_NAME = re.compile(r"^(?P<base>\d{20})(?:\.g(?P<generation>\d+))?\.log$")
+_INDEX_NAME = re.compile(r"^\d{20}(?:\.g\d+)?\.index$")
+
+
+class Segment:
+    """One file of a log. Only the last of a log, the active one, grows.
+
+    The writer moves `tail` when the bytes are there, and both numbers at once: a reader that stays
+    below it never meets a frame that is being written, and a writer that was interrupted between
+    two steps goes on where the last whole frame ends.
+    """
+
+    __slots__ = (
+        "base_offset",
+        "generation",
+        "index",
+        "last_timestamp",
+        "path",
+        "priorities",
+        "tail",
+    )
+
+    def __init__(self, folder: str, base_offset: int, generation: int = 0) -> None:
+        self.base_offset = base_offset
+        self.generation = generation
+        self.path = os.path.join(folder, segment_name(base_offset, generation))
+        self.tail = (base_offset, 0)
+        """One past the last offset, and the length in bytes."""
+        self.last_timestamp = index_format.NO_TIME
+        self.priorities = 0
+        self.index: SegmentIndex | None = None
+        """In memory for the active segment; otherwise loaded when it is needed."""
+
+    @property
+    def next_offset(self) -> int:
+        return self.tail[0]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.tail[1]
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+    @property
+    def index_path(self) -> str:
+        return self.path.removesuffix(".log") + ".index"
+
+    def add(self, frame: FrameHeader | EncodedFrame) -> None:
+        """Take note of a frame that now lies at the end."""
+        next_offset, size_bytes = self.tail
+        assert self.index is not None
+        assert frame.base_offset >= next_offset
+        self.index.add(size_bytes, frame)
+        if frame.row_count and frame.last_timestamp > self.last_timestamp:
+            self.last_timestamp = frame.last_timestamp
+        self.priorities |= frame.priorities
+        self.tail = (frame.next_offset, size_bytes + frame.frame_bytes)
+
+    def take_summary(self, header: IndexHeader) -> None:
+        """Know of the segment what its index file says."""
+        self.tail = (header.next_offset, header.segment_bytes)
+        self.last_timestamp = header.last_timestamp
+        self.priorities = header.priorities
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.name}: {self.base_offset} up to {self.next_offset}>"
+
+
+def segment_name(base_offset: int, generation: int = 0) -> str:
+    suffix = f".g{generation}" if generation else ""
+    return f"{base_offset:020d}{suffix}.log"
+
+
+def parse_segment_name(name: str) -> tuple[int, int] | None:
+    """Base offset and generation, if this is a segment's name."""
+    match = _NAME.match(name)
+    return (int(match["base"]), int(match["generation"] or 0)) if match else None
+
+
+def is_index_name(name: str) -> bool:
+    return _INDEX_NAME.match(name) is not None
+
+
+def load_index(files: FileSystem, segment: Segment) -> tuple[IndexHeader, SegmentIndex]:
+    """A sealed segment's index from its file, or IndexDamaged if it is not there or not right."""
+    try:
+        header, index = index_format.decode(files.read(segment.index_path))
+    except FileNotFoundError:
+        raise IndexDamaged("missing") from None
+    if header.base_offset != segment.base_offset:
+        raise IndexDamaged("of another segment")
+    if header.segment_bytes != files.size(segment.path):
+        raise IndexDamaged("made for another length of the segment")
+    return header, index
+
+
+class Found(NamedTuple):
+    """A frame whose checksum is right."""
+
+    position: int
+    header: FrameHeader
+
+
+class Broken(NamedTuple):
+    """Bytes that are no frame, up to the next one that is or the end of the file."""
+
+    position: int
+    next_position: int
+    first_offset: int
+    next_offset: int | None
+    """None when no frame follows, so that nobody here knows what is missing."""
+    reason: str
+
+
+def walk(buffer: memoryview, first_offset: int) -> Iterator[Found | Broken]:
+    """Every frame of a segment with its checksum verified, and every place where one is missing."""
+    position, expected = 0, first_offset
+    while position < len(buffer):
+        try:
+            header = read_header(buffer, position)
+            verify(buffer, position, header)
+            if header.base_offset < expected:
+                raise FrameCorrupt(position, "an offset that was there before")
+        except FrameError as exc:
+            after = next_frame(buffer, position, expected)
+            if after is None:
+                yield Broken(position, len(buffer), expected, None, exc.reason)
+                return
+            yield Broken(position, after.position, expected, after.header.base_offset, exc.reason)
+            position, expected = after.position, after.header.base_offset
+            continue
+        if header.base_offset > expected:
+            yield Broken(position, position, expected, header.base_offset, "frames are missing")
+        yield Found(position, header)
+        position += header.frame_bytes
+        expected = header.next_offset
+
+
+def next_frame(buffer: memoryview, position: int, offset_min: int) -> Found | None:
+    """The first whole frame after a damaged one.
+
+    First where the damaged frame says that it ends, which is right unless its length is hit; then
+    wherever the magic number is followed by a frame whose checksum is right.
+    """
+    try:
+        claimed = _whole_frame(buffer, position + read_header(buffer, position).frame_bytes)
+    except FrameError:
+        claimed = None
+    if claimed and claimed.header.base_offset >= offset_min:
+        return claimed
+    window = 1 << 20
+    for start in range(position + 8, len(buffer), window):
+        # Frames begin at multiples of 8; the overlap finds a magic number across two windows.
+        chunk = bytes(buffer[start : start + window + len(MAGIC)])
+        at = chunk.find(MAGIC)
+        while 0 <= at < window:
+            found = _whole_frame(buffer, start + at) if (start + at) % 8 == 0 else None
+            if found and found.header.base_offset >= offset_min:
+                return found
+            at = chunk.find(MAGIC, at + 1)
+    return None
+
+
+def _whole_frame(buffer: memoryview, position: int) -> Found | None:
+    try:
+        header = read_header(buffer, position)
+        verify(buffer, position, header)
+    except FrameError:
+        return None
+    return Found(position, header)

@@ -1,0 +1,430 @@
+"""Batches: messages as columns. The unit that is written, read, sliced and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidInput
+from penstock.record.schema import (
+    BITS,
+    FIELDS,
+    HEADERS,
+    MESSAGE_ID,
+    READ_SCHEMA,
+    TIMESTAMP,
+    Priority,
+    parse_priority,
+    schema_of,
+    ulid_text,
+)
+
+Payload: TypeAlias = bytes | str | None
+HeaderMap: TypeAlias = Mapping[str, bytes | str | None]
+
+_PLACE = BITS["offset"] | BITS["id"]
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """One message, made from its batch when somebody asks for it."""
+
+    offset: int
+    timestamp_us: int
+    value: bytes | None
+    key: bytes | None
+    headers: dict[str, bytes | None]
+    priority: int
+    expires_at_us: int | None
+    ulid: int
+
+    @property
+    def id(self) -> str:
+        """The message's ULID: unique, and sortable by time."""
+        return ulid_text(self.ulid)
+
+
+class Batch:
+    """Some messages as an Arrow record batch that holds only the columns in use.
+
+    A batch is immutable: slicing shares its memory, everything else makes a new one. `base_offset`
+    and `ulid` are set on batches that were read from a log; without an `offset` (`id`) column the
+    row is added to them. `timestamp_us` and `priority` stand for columns that are not there;
+    a timestamp of None is filled in by the log that the batch is appended to.
+    """
+
+    __slots__ = ("base_offset", "columns", "data", "priority", "timestamp_us", "ulid")
+
+    def __init__(
+        self,
+        data: pa.RecordBatch,
+        columns: int,
+        *,
+        timestamp_us: int | None = None,
+        priority: int = Priority.NORMAL,
+        base_offset: int | None = None,
+        ulid: int = 0,
+    ) -> None:
+        self.data = data
+        self.columns = columns
+        self.timestamp_us = timestamp_us
+        self.priority = priority
+        self.base_offset = base_offset
+        self.ulid = ulid
+
+    @classmethod
+    def build(
+        cls,
+        values: Sequence[Payload],
+        *,
+        keys: Sequence[Payload] | None = None,
+        headers: Sequence[HeaderMap | None] | None = None,
+        priority: int | str | Sequence[int | str] = Priority.NORMAL,
+        timestamps_us: int | Sequence[int] | None = None,
+        expires_at_us: int | Sequence[int | None] | None = None,
+    ) -> Batch:
+        """A batch from Python lists. Text is stored as UTF-8; a single number is for all rows."""
+        rows = len(values)
+        arrays = {"value": _array("value", values, pa.binary(), rows)}
+        if keys is not None:
+            arrays["key"] = _array("key", keys, pa.binary(), rows)
+        if headers is not None:
+            pairs = [list(h.items()) if h else None for h in headers]
+            arrays["headers"] = _array("headers", pairs, HEADERS, rows)
+        if expires_at_us is not None:
+            if isinstance(expires_at_us, int):
+                expires_at_us = [expires_at_us] * rows
+            arrays["expires_at"] = _array("expires_at", expires_at_us, TIMESTAMP, rows)
+        if timestamps_us is not None and not isinstance(timestamps_us, int):
+            arrays["timestamp"] = _array("timestamp", timestamps_us, TIMESTAMP, rows)
+            timestamps_us = None
+        if isinstance(priority, int | str):
+            priority = parse_priority(priority)
+        else:
+            numbers = [int(parse_priority(p)) for p in priority]
+            arrays["priority"] = _array("priority", numbers, pa.uint8(), rows)
+            priority = Priority.NORMAL
+        return cls._from_arrays(arrays, timestamps_us, priority)
+
+    @classmethod
+    def from_arrow(cls, data: pa.Table | pa.RecordBatch) -> Batch:
+        """A batch from an Arrow table with a `value` column and any others of the schema.
+
+        Columns of the right type are shared, not copied; text and other time units are cast.
+        """
+        names = data.schema.names
+        unknown = set(names) - set(BITS) | (set(names) & {"offset", "id"})
+        if unknown:
+            raise InvalidInput(
+                f"unknown column {min(unknown)!r}; a message has timestamp, priority, expires_at, "
+                "key, value, headers"
+            )
+        if "value" not in names or len(set(names)) != len(names):
+            raise InvalidInput("a table of messages needs one column 'value', and no name twice")
+        arrays = {}
+        for field in FIELDS:
+            if field.name in names:
+                column = data.column(field.name)
+                if column.null_count < len(column) or field.name == "value":
+                    arrays[field.name] = _cast(field, column)
+        if (
+            "priority" in arrays
+            and len(data)
+            and pc.max(arrays["priority"]).as_py() >= len(Priority)
+        ):
+            raise InvalidInput(f"priority must be below {len(Priority)}")
+        return cls._from_arrays(arrays, None, Priority.NORMAL)
+
+    @classmethod
+    def concat(cls, batches: Sequence[Batch]) -> Batch:
+        """One batch of all rows, in order. Offsets and ids are kept where there are any."""
+        if len(batches) == 1:
+            return batches[0]
+        if not batches:
+            return cls.build([])
+        first = batches[0]
+        columns = 0
+        for batch in batches:
+            columns |= batch.columns
+        if any(b.timestamp_us != first.timestamp_us for b in batches):
+            columns |= BITS["timestamp"]
+        if any(b.priority != first.priority for b in batches):
+            columns |= BITS["priority"]
+        if first.base_offset is not None:
+            columns |= BITS["id"]
+            if not _follow_each_other(batches):
+                columns |= BITS["offset"]
+        parts = [batch._widened(columns) for batch in batches]
+        width = len(schema_of(columns))
+        arrays = [pa.concat_arrays([part.column(i) for part in parts]) for i in range(width)]
+        data = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+        return first._with(data, columns, first.base_offset, first.ulid)
+
+    def __len__(self) -> int:
+        return int(self.data.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.nbytes)
+
+    @property
+    def values(self) -> pa.BinaryArray:
+        return self.data.column("value")
+
+    @property
+    def keys(self) -> pa.BinaryArray:
+        return self._column("key")
+
+    @property
+    def headers(self) -> pa.ListArray:
+        return self._column("headers")
+
+    @property
+    def expires_at(self) -> pa.TimestampArray:
+        return self._column("expires_at")
+
+    @property
+    def timestamps(self) -> pa.TimestampArray:
+        return self._column("timestamp")
+
+    @property
+    def priorities(self) -> pa.UInt8Array:
+        return self._column("priority")
+
+    @property
+    def offsets(self) -> pa.Int64Array:
+        return self._column("offset")
+
+    @property
+    def ids(self) -> pa.FixedSizeBinaryArray:
+        """Message ids as 16 big-endian bytes, so that they sort as bytes."""
+        return self._column("id")
+
+    @property
+    def next_offset(self) -> int:
+        """One past the last row's offset."""
+        if not self.columns & BITS["offset"]:
+            return (self.base_offset or 0) + len(self)
+        if not len(self):
+            return self.base_offset or 0
+        return int(self.data.column("offset")[-1].as_py()) + 1
+
+    def timestamps_us(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The timestamps as numbers, without a copy where there is a column."""
+        return np.asarray(self.timestamps.view(pa.int64()))
+
+    def slice(self, start: int, length: int | None = None) -> Batch:
+        """Some rows in a row, sharing memory."""
+        data = self.data.slice(start, length)
+        base = None if self.base_offset is None else self.base_offset + start
+        if self.columns & BITS["offset"] and len(data):
+            base = data.column("offset")[0].as_py()
+        return self._with(data, self.columns, base, self.ulid + start)
+
+    def filter(self, mask: Sequence[bool] | pa.BooleanArray | np.ndarray[Any, Any]) -> Batch:
+        """The rows where the mask is true."""
+        placed = self.placed()
+        return placed._rows(placed.data.filter(pa.array(mask, pa.bool_())))
+
+    def take(self, rows: Sequence[int] | pa.IntegerArray | np.ndarray[Any, Any]) -> Batch:
+        """These rows, in this order."""
+        placed = self.placed()
+        return placed._rows(placed.data.take(pa.array(rows, pa.int64())))
+
+    def unplaced(self) -> Batch:
+        """Without offsets and ids, as a batch that was never in a log."""
+        if not self.columns & _PLACE:
+            return self
+        columns = self.columns & ~_PLACE
+        return self._with(self.data.select(schema_of(columns).names), columns, None, 0)
+
+    def message_bytes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """How long each message is: its value, key and headers together."""
+        sizes = _lengths(self.values)
+        if self.columns & BITS["key"]:
+            sizes = sizes + _lengths(self.keys)
+        if self.columns & BITS["headers"]:
+            flat = self.headers.flatten()
+            parts = np.zeros(len(flat) + 1, np.int64)
+            np.cumsum(_lengths(flat.field("key")) + _lengths(flat.field("value")), out=parts[1:])
+            ends = np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(self.headers), 0)))
+            sizes = sizes + np.diff(parts[ends], prepend=0)
+        return sizes
+
+    def record_batch(self) -> pa.RecordBatch:
+        """All columns of `READ_SCHEMA`, those in use without a copy."""
+        return pa.RecordBatch.from_arrays(
+            [self._column(name) for name in READ_SCHEMA.names], schema=READ_SCHEMA
+        )
+
+    def messages(self) -> list[Message]:
+        """The rows as objects: convenient, and twenty times slower than columns."""
+        rows = len(self)
+        nones: list[None] = [None] * rows
+        has = self.columns
+        offsets: Sequence[int]
+        ulids: Sequence[int]
+        if has & BITS["offset"]:
+            offsets = self.data.column("offset").to_pylist()
+        else:
+            base = self.base_offset or 0
+            offsets = range(base, base + rows)
+        if has & BITS["id"]:
+            ulids = [int.from_bytes(i, "big") for i in self.data.column("id").to_pylist()]
+        else:
+            ulids = range(self.ulid, self.ulid + rows)
+        return list(
+            map(
+                Message,
+                offsets,
+                self._numbers("timestamp") or [self.timestamp_us or 0] * rows,
+                self.values.to_pylist(),
+                self.keys.to_pylist() if has & BITS["key"] else nones,
+                self._header_dicts(),
+                self._numbers("priority") or [self.priority] * rows,
+                self._numbers("expires_at") or nones,
+                ulids,
+            )
+        )
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Batch) and self.record_batch().equals(other.record_batch())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        place = "" if self.base_offset is None else f" from offset {self.base_offset}"
+        return f"<Batch of {len(self)} messages{place}: {', '.join(self.data.schema.names)}>"
+
+    # How columns that are not there come about.
+
+    def _column(self, name: str) -> pa.Array:
+        if self.columns & BITS[name]:
+            return self.data.column(name)
+        rows = len(self)
+        if name == "timestamp":
+            stamp = np.full(rows, self.timestamp_us or 0, np.int64)
+            return pa.array(stamp).view(TIMESTAMP)
+        if name == "priority":
+            return pa.array(np.full(rows, self.priority, np.uint8))
+        if name == "offset":
+            base = self.base_offset or 0
+            return pa.array(np.arange(base, base + rows, dtype=np.int64))
+        if name == "id":
+            return _consecutive_ids(self.ulid, rows)
+        return pa.nulls(rows, schema_of(BITS[name]).field(0).type)
+
+    def _numbers(self, name: str) -> list[Any] | None:
+        if not self.columns & BITS[name]:
+            return None
+        column = self.data.column(name)
+        if pa.types.is_timestamp(column.type):
+            column = column.view(pa.int64())
+        numbers: list[Any] = column.to_pylist()
+        return numbers
+
+    def _header_dicts(self) -> list[dict[str, bytes | None]]:
+        if not self.columns & BITS["headers"]:
+            return [{} for _ in range(len(self))]
+        return [
+            {header["key"]: header["value"] for header in headers or ()}
+            for headers in self.data.column("headers").to_pylist()
+        ]
+
+    # How one batch becomes another.
+
+    @classmethod
+    def _from_arrays(
+        cls, arrays: Mapping[str, pa.Array], timestamp_us: int | None, priority: int
+    ) -> Batch:
+        columns = 0
+        for name in arrays:
+            columns |= BITS[name]
+        schema = schema_of(columns)
+        data = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+        return cls(data, columns, timestamp_us=timestamp_us, priority=priority)
+
+    def _with(self, data: pa.RecordBatch, columns: int, base: int | None, ulid: int) -> Batch:
+        return Batch(
+            data,
+            columns,
+            timestamp_us=self.timestamp_us,
+            priority=self.priority,
+            base_offset=base,
+            ulid=ulid,
+        )
+
+    def _rows(self, data: pa.RecordBatch) -> Batch:
+        base = self.base_offset
+        if base is not None and len(data):
+            base = data.column("offset")[0].as_py()
+        return self._with(data, self.columns, base, self.ulid)
+
+    def placed(self) -> Batch:
+        """With offsets and ids as columns, if it has a place in a log, so that rows can move."""
+        if self.base_offset is None or self.columns & _PLACE == _PLACE:
+            return self
+        columns = self.columns | _PLACE
+        return self._with(self._widened(columns), columns, self.base_offset, self.ulid)
+
+    def _widened(self, columns: int) -> pa.RecordBatch:
+        if columns == self.columns:
+            return self.data
+        schema = schema_of(columns)
+        return pa.RecordBatch.from_arrays([self._column(n) for n in schema.names], schema=schema)
+
+
+def _array(name: str, items: Sequence[Any], type_: pa.DataType, rows: int) -> pa.Array:
+    if len(items) != rows:
+        raise InvalidInput(f"{rows} values, but {len(items)} of {name}: give one for each message")
+    try:
+        array = pa.array(items, type_)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
+        raise InvalidInput(f"{name}: {exc}") from None
+    if isinstance(array, pa.ChunkedArray):
+        raise InvalidInput(f"{name}: more than 2 GB in one batch; send it in parts")
+    if array.null_count and not schema_of(BITS[name]).field(0).nullable:
+        raise InvalidInput(f"{name}: every message needs one, or give none at all")
+    return array
+
+
+def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            raise InvalidInput(f"{field.name}: more than 2 GB in one batch; send it in parts")
+    if column.null_count and not field.nullable:
+        raise InvalidInput(f"{field.name}: every message needs one, or leave the column out")
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as exc:
+        raise InvalidInput(f"column {field.name} must be {field.type}: {exc}") from None
+
+
+def _lengths(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.asarray(pc.fill_null(pc.binary_length(array), 0)).astype(np.int64)
+
+
+def _follow_each_other(batches: Sequence[Batch]) -> bool:
+    """Whether the offsets of the batches make one dense run."""
+    if any(batch.columns & BITS["offset"] for batch in batches):
+        return False
+    ends = [batch.next_offset for batch in batches[:-1]]
+    return ends == [batch.base_offset for batch in batches[1:]]
+
+
+def _consecutive_ids(ulid: int, rows: int) -> pa.FixedSizeBinaryArray:
+    halves = np.empty((rows, 2), ">u8")
+    halves[:, 0] = ulid >> 64
+    # The low half starts on a multiple of 2**24 at most, so that adding rows cannot carry.
+    halves[:, 1] = np.arange(rows, dtype=np.uint64) + np.uint64(ulid & (1 << 64) - 1)
+    return pa.Array.from_buffers(MESSAGE_ID, rows, [None, pa.py_buffer(halves)])

@@ -1,0 +1,401 @@
+"""Frames: the envelope in which a batch lies on disk.
+
+A frame is a header of 96 bytes, the body, and zeros up to the next multiple of 8. The body is one
+Arrow IPC record-batch message (encapsulated, without a schema message: the header's column mask
+names the schema), possibly compressed as a whole. Integers are little-endian.
+
+A frame covers the offsets [base_offset, base_offset + span). The frames of a log cover it without
+a gap, so a missing frame always shows. Compaction may leave fewer rows than the span, or none.
+
+Everything here distrusts its input: whatever the bytes are, the outcome is a frame as it was
+written, or FrameCorrupt or FrameTooLarge with the position; no allocation goes beyond the limits.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated, InvalidInput
+from penstock.record.batch import Batch
+from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority, schema_of
+
+MAGIC = b"PNSK"
+VERSION = 1
+
+CODECS = ("none", "lz4", "zstd", "gzip")
+COMPRESS_BYTES_MIN = 1024
+COMPRESS_RATIO_MAX = 0.95
+"""Compression is kept only where it saves at least 5 %."""
+
+BODY_BYTES_MAX = 100 << 20
+"""What a body may be, before and after compression: the limit against decompression bombs."""
+
+_CHECKED = struct.Struct(  # what follows the magic and the CRC, and is covered by the CRC
+    "<"
+    "B"  # version          1
+    "B"  # flags            0; reserved
+    "B"  # codec            of the body: 0 none, 1 lz4 (frame format), 2 zstd, 3 gzip
+    "B"  # priorities       bit p is set when a row has priority p
+    "H"  # columns          bit i is set when field i of the schema is in the body
+    "H"  # reserved         0
+    "I"  # stored_bytes     length of the body as it lies here, without the padding
+    "I"  # raw_bytes        length of the body when decompressed
+    "q"  # base_offset      first offset that the frame covers
+    "I"  # span             how many offsets it covers
+    "I"  # row_count        how many messages it holds
+    "q"  # first_timestamp  the smallest, in microseconds since 1970 UTC
+    "q"  # last_timestamp   the largest
+    "q"  # producer_id      of an idempotent producer; 0 without
+    "q"  # base_sequence    of its first row; -1 without
+    "I"  # producer_epoch
+    "I"  # term             of the leader that wrote it; 0 on one node
+    "16s"  # ulid           of the batch, big-endian; row r has the id ulid + r
+)
+_HEADER = struct.Struct(
+    "<"
+    "4s"  # magic            b"PNSK"
+    "I"  # crc              CRC32C of everything after this field, padding included
+    + _CHECKED.format[1:]
+)
+HEADER_BYTES = _HEADER.size
+_CHECKED_FROM = HEADER_BYTES - _CHECKED.size
+
+_KNOWN_COLUMNS = (1 << len(FIELDS)) - 1
+_FREE_COLUMNS = BITS["value"] | BITS["key"] | BITS["headers"] | BITS["expires_at"]
+_STAMP, _PRIORITY, _OFFSET, _VALUE = (BITS[n] for n in ("timestamp", "priority", "offset", "value"))
+
+
+class FrameHeader(NamedTuple):
+    """The header's fields, in the order of the bytes."""
+
+    magic: bytes
+    crc: int
+    version: int
+    flags: int
+    codec: int
+    priorities: int
+    columns: int
+    reserved: int
+    stored_bytes: int
+    raw_bytes: int
+    base_offset: int
+    span: int
+    row_count: int
+    first_timestamp: int
+    last_timestamp: int
+    producer_id: int
+    base_sequence: int
+    producer_epoch: int
+    term: int
+    ulid: bytes
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.span
+
+    @property
+    def frame_bytes(self) -> int:
+        return HEADER_BYTES + _padded(self.stored_bytes)
+
+
+class EncodedFrame(NamedTuple):
+    """A frame as buffers to be written one after the other, and what its log has to know of it."""
+
+    buffers: list[bytes | pa.Buffer]
+    frame_bytes: int
+    base_offset: int
+    next_offset: int
+    row_count: int
+    last_timestamp: int
+    priorities: int
+
+
+class Frame(NamedTuple):
+    """A frame as it was read: its header, and its rows without a copy."""
+
+    header: FrameHeader
+    batch: Batch
+
+
+def encode(
+    batch: Batch,
+    *,
+    base_offset: int,
+    ulid: int,
+    stamp_us: int = 0,
+    span: int | None = None,
+    codec: str = "none",
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    base_sequence: int = -1,
+    term: int = 0,
+) -> EncodedFrame:
+    """Lay a batch down as a frame.
+
+    `stamp_us` is the time of messages that bring none. `span` is given by compaction, where rows
+    are missing.
+    """
+    rows = len(batch)
+    if rows > ROWS_MAX:
+        raise InvalidInput(f"{rows} messages in one batch; at most {ROWS_MAX}")
+    if span is None:
+        span = rows
+    columns, body, first, last, priorities = _encode_body(batch, rows, stamp_us)
+    raw_bytes = stored_bytes = len(body)
+    if raw_bytes > BODY_BYTES_MAX:
+        raise FrameTooLarge(0, f"a batch of {raw_bytes} bytes; at most {BODY_BYTES_MAX}")
+    codec_number = 0
+    if codec != "none" and raw_bytes >= COMPRESS_BYTES_MIN:
+        body, codec_number = _compress(body, codec)
+        stored_bytes = len(body)
+    checked = _CHECKED.pack(
+        VERSION,
+        0,
+        codec_number,
+        priorities,
+        columns,
+        0,
+        stored_bytes,
+        raw_bytes,
+        base_offset,
+        span,
+        rows,
+        first,
+        last,
+        producer_id,
+        base_sequence,
+        producer_epoch,
+        term,
+        ulid.to_bytes(16, "big"),
+    )
+    crc = crc32c(body, crc32c(checked))
+    buffers = [b"", body]
+    if stored_bytes % 8:
+        buffers.append(bytes(-stored_bytes % 8))
+        crc = crc32c(buffers[2], crc)
+    buffers[0] = MAGIC + crc.to_bytes(4, "little") + checked
+    frame_bytes = HEADER_BYTES + _padded(stored_bytes)
+    next_offset = base_offset + span
+    return EncodedFrame(buffers, frame_bytes, base_offset, next_offset, rows, last, priorities)
+
+
+def read_header(buffer: memoryview, position: int = 0) -> FrameHeader:
+    """The header at a position, if it can be one. Its CRC is not checked: `verify` does that."""
+    if len(buffer) - position < HEADER_BYTES:
+        raise FrameTruncated(position, "the bytes end within the header")
+    header = FrameHeader._make(_HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC:
+        raise FrameCorrupt(position, "there is no frame here: the magic number is missing")
+    if header.stored_bytes > BODY_BYTES_MAX or header.raw_bytes > BODY_BYTES_MAX:
+        size = max(header.stored_bytes, header.raw_bytes)
+        raise FrameTooLarge(position, f"claims {size} bytes; at most {BODY_BYTES_MAX}")
+    return header
+
+
+def verify(buffer: memoryview, position: int, header: FrameHeader) -> None:
+    """Check the frame's bytes against its CRC."""
+    end = position + header.frame_bytes
+    if end > len(buffer):
+        raise FrameTruncated(position, "the bytes end within the body")
+    if crc32c(buffer[position + _CHECKED_FROM : end]) != header.crc:
+        raise FrameCorrupt(position, "the checksum does not match")
+
+
+def decode(buffer: memoryview, position: int = 0, header: FrameHeader | None = None) -> Frame:
+    """Read the frame at a position, with every check. The rows share the buffer's memory."""
+    header = header or read_header(buffer, position)
+    verify(buffer, position, header)
+    _check_fields(header, position)
+    start = position + HEADER_BYTES
+    body = buffer[start : start + header.stored_bytes]
+    if header.codec:
+        body = _decompress(body, header, position)
+    data = _decode_body(body, header, position)
+    batch = Batch(
+        data,
+        header.columns,
+        timestamp_us=header.first_timestamp,
+        priority=header.priorities.bit_length() - 1 if header.priorities else Priority.NORMAL,
+        base_offset=header.base_offset,
+        ulid=int.from_bytes(header.ulid, "big"),
+    )
+    _check_rows(batch, header, position)
+    return Frame(header, batch)
+
+
+def _encode_body(batch: Batch, rows: int, stamp_us: int) -> tuple[int, pa.Buffer, int, int, int]:
+    """The columns worth storing, as an IPC message; timestamps from, to; the priority mask."""
+    first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
+    if not rows:
+        return _VALUE, pa.py_buffer(b""), first, last, 0
+    columns, data = batch.columns, batch.data
+    priorities = 1 << batch.priority
+    if columns & (_STAMP | _PRIORITY):
+        if columns & _STAMP:
+            stamps = batch.timestamps_us()
+            first, last = int(stamps.min()), int(stamps.max())
+        if columns & _PRIORITY:
+            counts = np.bincount(np.asarray(data.column("priority")), minlength=len(Priority))
+            priorities = sum(1 << p for p, count in enumerate(counts.tolist()) if count)
+        same = _STAMP if first == last else 0
+        if priorities & (priorities - 1) == 0:
+            same |= _PRIORITY
+        if columns & same:
+            columns &= ~same
+            data = data.select(schema_of(columns).names)
+    return columns, data.serialize(), first, last, priorities
+
+
+def _compress(body: pa.Buffer, codec: str) -> tuple[pa.Buffer, int]:
+    packed = pa.compress(body, codec=codec)
+    if len(packed) > len(body) * COMPRESS_RATIO_MAX:
+        return body, 0
+    return packed, CODECS.index(codec)
+
+
+def _decompress(body: memoryview, header: FrameHeader, position: int) -> memoryview:
+    # As a stream, not `pa.decompress`: that one trusts the claimed length, and a body that is
+    # shorter would be followed by whatever was in memory before.
+    reader = pa.CompressedInputStream(pa.BufferReader(body), CODECS[header.codec])
+    try:
+        raw = reader.read_buffer(header.raw_bytes + 1)
+    except (OSError, pa.ArrowException) as exc:
+        raise FrameCorrupt(position, f"the body does not decompress: {exc}") from None
+    if len(raw) != header.raw_bytes:
+        raise FrameCorrupt(position, "the body has another length than its header says")
+    return memoryview(raw)
+
+
+def _decode_body(body: memoryview, header: FrameHeader, position: int) -> pa.RecordBatch:
+    schema = schema_of(header.columns)
+    if not header.row_count:
+        if header.raw_bytes:
+            raise FrameCorrupt(position, "a body, but no messages")
+        return _empty(schema)
+    rows_at, body_bytes_at, plain = _plain_message(header.columns)
+    start = bytes(body[:rows_at])
+    if start[:body_bytes_at] + start[body_bytes_at + 8 :] != plain:
+        raise FrameCorrupt(position, "the body is not laid out as this version does it")
+    try:
+        data = pa.ipc.read_record_batch(body, schema)
+        data.validate(full=True)
+    except (OSError, pa.ArrowException, ValueError, MemoryError) as exc:
+        raise FrameCorrupt(position, f"the body is not a record batch: {exc}") from None
+    return data
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+@cache
+def _plain_message(columns: int) -> tuple[int, int, bytes]:
+    """How a body begins: up to the number of rows, the length of its buffers (8 bytes) left out.
+
+    That is the part of the Arrow message which says what it consists of, and it is the same for
+    every uncompressed record batch of a schema. A message that begins otherwise could ask Arrow
+    to inflate its buffers to lengths that only the message knows.
+    """
+    schema = schema_of(columns)
+    sample = pa.RecordBatch.from_arrays([_one(f.type) for f in schema], schema=schema)
+    message = memoryview(sample.serialize())
+    top = _table(message, 8)
+    body_bytes_at = _slot(message, top, 3)
+    rows_at = _slot(message, _table(message, _slot(message, top, 2)), 0)
+    assert 0 < body_bytes_at < rows_at
+    plain = message[:body_bytes_at], message[body_bytes_at + 8 : rows_at]
+    return rows_at, body_bytes_at, bytes(plain[0]) + bytes(plain[1])
+
+
+def _one(type_: pa.DataType) -> pa.Array:
+    """A column of one row, of whatever content."""
+    if pa.types.is_list(type_):
+        return pa.array([[]], type_)
+    if type_ == pa.binary():
+        return pa.array([b""], type_)
+    return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(bytes(16))])
+
+
+def _table(body: memoryview, at: int) -> int:
+    return at + int(struct.unpack_from("<I", body, at)[0])
+
+
+def _slot(body: memoryview, table: int, field: int) -> int:
+    """Where a flatbuffer table keeps a field; 0 when it does not have it."""
+    vtable = table - int(struct.unpack_from("<i", body, table)[0])
+    if 4 + 2 * field >= int(struct.unpack_from("<H", body, vtable)[0]):
+        return 0
+    inside = int(struct.unpack_from("<H", body, vtable + 4 + 2 * field)[0])
+    return table + inside if inside else 0
+
+
+def _check_fields(header: FrameHeader, position: int) -> None:
+    """What the CRC cannot tell: fields that no writer of this version sets so."""
+    shape = header[2:8]
+    if shape not in _known_shapes:
+        _check_shape(header, position)
+        _known_shapes.add(shape)
+    if (
+        header.base_offset < 0
+        or header.row_count > ROWS_MAX
+        or bool(header.row_count) != bool(header.priorities)
+        or header.first_timestamp > header.last_timestamp
+        or (not header.codec and header.stored_bytes != header.raw_bytes)
+    ):
+        raise FrameCorrupt(position, "the header has a field that is out of range")
+    if header.row_count != header.span:
+        if header.row_count > header.span:
+            raise FrameCorrupt(position, "more messages than offsets")
+        if header.row_count and not header.columns & _OFFSET:
+            raise FrameCorrupt(position, "messages are missing, and nothing says which")
+
+
+_known_shapes: set[tuple[int, ...]] = set()  # those that were found right: a few, seen very often
+
+
+def _check_shape(header: FrameHeader, position: int) -> None:
+    if header.version != VERSION:
+        raise FrameCorrupt(position, f"format version {header.version}; this reads {VERSION}")
+    if (
+        header.flags
+        or header.reserved
+        or header.codec >= len(CODECS)
+        or header.columns & ~_KNOWN_COLUMNS
+        or not header.columns & _VALUE
+        or header.priorities & ~ALL_PRIORITIES
+    ):
+        raise FrameCorrupt(position, "the header has a field that is out of range")
+
+
+def _check_rows(batch: Batch, header: FrameHeader, position: int) -> None:
+    """That the rows keep what the header promises, column by column."""
+    data = batch.data
+    if data.num_rows != header.row_count:
+        said = f"{data.num_rows} messages; the header says {header.row_count}"
+        raise FrameCorrupt(position, said)
+    if header.columns & ~_FREE_COLUMNS == 0:
+        return
+    for field in data.schema:
+        if not field.nullable and data.column(field.name).null_count:
+            raise FrameCorrupt(position, f"a message without {field.name}")
+    if not header.row_count:
+        return
+    if header.columns & _PRIORITY:
+        highest = int(np.asarray(data.column("priority")).max())
+        if highest >= len(Priority):
+            raise FrameCorrupt(position, f"priority {highest} does not exist")
+    if header.columns & _OFFSET:
+        offsets = np.asarray(data.column("offset"))
+        inside = header.base_offset <= offsets[0] and offsets[-1] < header.next_offset
+        if not inside or (np.diff(offsets) <= 0).any():
+            raise FrameCorrupt(position, "offsets out of order or out of range")
+
+
+def _padded(size: int) -> int:
+    return size + -size % 8

@@ -1,0 +1,100 @@
+"""What a message is made of, as Arrow columns, and how it is named.
+
+A batch holds a subset of `FIELDS`; bit `i` of its column mask says that field `i` is there. A field
+that is not there has one value for all rows: null, or for `timestamp` and `priority` the one
+that the frame's header states. Fields may be added at the end, never renamed, moved or removed.
+"""
+
+from __future__ import annotations
+
+import random
+from enum import IntEnum
+from functools import cache
+
+import pyarrow as pa
+
+from penstock.errors import InvalidInput
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(
+    pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+)
+MESSAGE_ID = pa.binary(16)
+
+FIELDS = (
+    pa.field("timestamp", TIMESTAMP, nullable=False),
+    pa.field("priority", pa.uint8(), nullable=False),
+    pa.field("expires_at", TIMESTAMP),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("headers", HEADERS),
+    pa.field("offset", pa.int64(), nullable=False),  # only where offsets are not base + row
+    pa.field("id", MESSAGE_ID, nullable=False),  # only where ids are not batch ULID + row
+)
+BITS = {field.name: 1 << i for i, field in enumerate(FIELDS)}
+
+SCHEMA = pa.schema(FIELDS[:6])
+"""A message as it is published."""
+
+READ_SCHEMA = pa.schema([FIELDS[6], FIELDS[7], *FIELDS[:6]])
+"""A message as it is read: with its offset and id."""
+
+ROWS_MAX = 1 << 24
+"""Rows of one batch; the low bits of a batch's ULID leave room for that many message ids."""
+
+
+@cache
+def schema_of(columns: int) -> pa.Schema:
+    """The Arrow schema of a batch with this column mask."""
+    return pa.schema([field for i, field in enumerate(FIELDS) if columns >> i & 1])
+
+
+class Priority(IntEnum):
+    """The five lanes; the lower number goes first."""
+
+    CRITICAL = 0
+    HIGH = 1
+    NORMAL = 2
+    LOW = 3
+    BACKGROUND = 4
+
+
+ALL_PRIORITIES = (1 << len(Priority)) - 1
+_PRIORITY_NAMES = {priority.name.lower(): priority for priority in Priority}
+
+
+def parse_priority(value: int | str) -> Priority:
+    """A priority by its name (`"high"`) or number (1)."""
+    try:
+        return _PRIORITY_NAMES[value] if isinstance(value, str) else Priority(value)
+    except (KeyError, ValueError):
+        allowed = ", ".join(f"{p.name.lower()} ({p.value})" for p in Priority)
+        raise InvalidInput(f"priority {value!r} is not one of {allowed}") from None
+
+
+# A ULID has 48 bits of milliseconds and 80 random bits. Ours leave the last 24 bits zero and
+# count the rows there, so that each message has an id of its own and none has to be stored.
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_CROCKFORD_VALUES = {letter: value for value, letter in enumerate(_CROCKFORD)}
+
+
+def new_batch_ulid(wall_ns: int) -> int:
+    """A fresh ULID for a batch, as a number; message `row` has the id `ulid + row`."""
+    return (wall_ns // 1_000_000 << 80) | (random.getrandbits(56) << 24)
+
+
+def ulid_text(ulid: int) -> str:
+    """The usual 26 letters; they sort as the numbers do."""
+    return "".join([_CROCKFORD[ulid >> shift & 31] for shift in range(125, -1, -5)])
+
+
+def parse_ulid(text: str) -> int:
+    """The number behind 26 letters."""
+    ulid = 0
+    for letter in text.upper():
+        if letter not in _CROCKFORD_VALUES:
+            raise InvalidInput(f"{text!r} is not a message id: {letter!r} is not a ULID letter")
+        ulid = ulid << 5 | _CROCKFORD_VALUES[letter]
+    if len(text) != 26 or ulid >> 128:
+        raise InvalidInput(f"{text!r} is not a message id: a ULID has 26 letters, from 0 to 7ZZ…")
+    return ulid
