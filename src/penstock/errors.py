@@ -215,11 +215,12 @@ class LeaseLost(DeliveryError):
 
     code = "lease_lost"
 
-    def __init__(self, offset: int) -> None:
+    def __init__(self, offset: int | None = None) -> None:
         self.offset = offset
+        what = "" if offset is None else f" on message {offset}"
         super().__init__(
-            f"the lease on message {offset} is over: it ran out, or the message was given back. "
-            "Whoever receives the message next works on it; nothing was changed. "
+            f"the lease{what} is over: it ran out, or the message was given back. Nothing was "
+            "changed; whoever receives the message next works on it. "
             "Longer work needs a longer visibility, or extend() in time."
         )
 
@@ -238,14 +239,15 @@ class AlreadySettled(DeliveryError):
 
 
 class InvalidReceipt(DeliveryError, ValueError):
-    """A receipt that was never given out."""
+    """A receipt that was never given out, or that a seek made void."""
 
     code = "invalid_receipt"
 
     def __init__(self, receipt: object) -> None:
         super().__init__(
-            f"{receipt!r:.200} is not a receipt that was given out; a receipt is "
-            "topic:partition:offset:delivery_count:nonce as it came with the message."
+            f"{receipt!r:.200} is no receipt that counts: it was never given out, or the group "
+            "was set to another offset since. A receipt is "
+            "topic:partition:offset:delivery_count:nonce, as it came with the message."
         )
 
 
@@ -279,3 +281,57 @@ class OutOfOrderSequence(ProducerError):
             f"producer {producer_id} sent sequence {sequence} where {expected} comes next; "
             "nothing of the batch was stored. Send what is missing, or start a new epoch at 0."
         )
+
+
+# Topics: what can be asked of a broker.
+
+
+class TopicError(PenstockError):
+    """A topic cannot do what was asked."""
+
+    code = "topic_error"
+
+
+class TopicNotFound(TopicError):
+    """There is no such topic."""
+
+    code = "topic_not_found"
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"there is no topic {topic!r}; create it first with create_topic()")
+
+
+class TopicExists(TopicError):
+    """There is such a topic already."""
+
+    code = "topic_exists"
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic!r} exists already; alter_topic() changes its settings")
+
+
+class PartitionNotFound(TopicError):
+    """The topic does not have so many partitions."""
+
+    code = "partition_not_found"
+
+    def __init__(self, topic: str, partition: object, count: int) -> None:
+        super().__init__(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition!r}")
+
+
+class BrokerClosed(PenstockError):
+    """The broker was closed. Connect again to go on."""
+
+    code = "broker_closed"
+
+
+class GroupNotFound(GroupError):
+    """There is no such group."""
+
+    code = "group_not_found"
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        super().__init__(f"there is no stream group {group!r}")

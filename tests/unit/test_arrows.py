@@ -14,25 +14,28 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src"
 
-BASE = {"errors", "clock", "config"}
+BASE = {"errors", "clock", "config", "durations"}
+CORE = BASE | {"record", "log", "delivery", "group", "broker"}
 ROOMS_ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "clock": {"errors"},
     "config": {"errors", "clock"},
+    "durations": {"errors"},
     "record": BASE,
     "log": BASE | {"record"},
     "delivery": BASE | {"record"},
     "group": BASE | {"record"},
     "broker": BASE | {"record", "log", "delivery", "group"},
-    "client": BASE | {"record", "broker"},
-    "server": BASE | {"record", "broker"},
+    "client": CORE,
+    "server": CORE,
     "spark": BASE | {"record", "log", "client", "__init__"},
     "cli": BASE | {"record", "log", "broker", "client", "server", "__init__"},
-    "__init__": BASE | {"record", "log", "broker", "client"},
+    "aio": {"client"},
+    "__init__": BASE | {"client"},
     "__main__": BASE | {"record", "log", "cli", "__init__"},
 }
-# An embedded client loads the broker when it connects; a remote one never does.
-LAZY_ONLY = {("client", "broker")}
+# Whoever only imports penstock loads neither client nor broker: connecting does.
+LAZY_ONLY = {("__init__", "client")}
 
 # The modules that may import a library that the core install does not bring.
 LIBRARY_HOMES = {
@@ -73,7 +76,8 @@ def test_every_import_in_the_source_follows_the_arrows() -> None:
         ("penstock.delivery.lanes", "if TYPE_CHECKING:\n    from penstock.group import offsets"),
         ("penstock.group.offsets", "from penstock.delivery.ledger import Acked"),
         ("penstock.delivery.leases", "import time"),
-        ("penstock.client.connect", "from penstock.broker import Broker"),
+        ("penstock.__init__", "from penstock.client.client import Client"),
+        ("penstock.broker.broker", "from penstock.client.client import Client"),
         ("penstock.broker.broker", "import nats.js"),
         ("penstock.client.connect", "def f():\n    import rich.table"),
         ("penstock.server.http", "import pyspark"),
@@ -91,8 +95,8 @@ def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
         ("penstock.log.local", "from penstock.record.batch import Batch\nfrom . import files"),
         ("penstock.log.__init__", "from .local import LocalLog"),
         ("penstock.delivery.lanes", "from ..record.schema import Priority\nimport numpy"),
-        ("penstock.client.connect", "def f():\n    from penstock.broker import Broker"),
-        ("penstock.client.connect", "if TYPE_CHECKING:\n    from penstock.broker import Broker"),
+        ("penstock.__init__", "def f():\n    from penstock.client.client import Client"),
+        ("penstock.__init__", "if TYPE_CHECKING:\n    from penstock.client.client import Client"),
         ("penstock.cli.topics", "import typer\nfrom penstock import __version__"),
         ("pyspark_penstock", "from penstock.spark.source import Source\nimport pyspark"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ import msgspec
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LogClosed, MessageTooLarge, PenstockError
-from penstock.log.base import Appended
+from penstock.log.base import Appendable, Appended
 from penstock.log.commit import BackgroundCommitter, Committer
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
@@ -28,49 +29,77 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
 
     def result(self, timeout_s: float | None = None) -> int:
         """The message's offset, once the log's fsync policy calls it durable."""
-        appended = self.pending.written(timeout_s)
-        appended.durable.result(timeout_s)
-        return appended.first_offset + self.row
+        return self.pending.first_offset(timeout_s) + self.row
 
 
 class Pending:
     """Messages that wait for each other, column by column; a column exists once it is used."""
 
-    __slots__ = ("appended", "appender", "columns", "error", "since_ns", "values", "written_event")
+    __slots__ = (
+        "appended",
+        "appender",
+        "bytes",
+        "columns",
+        "confirmed",
+        "error",
+        "since_ns",
+        "values",
+    )
 
     def __init__(self, appender: BufferedAppender) -> None:
         self.appender = appender
-        self.values: list[bytes | str | None] = []
+        self.values: list[bytes] = []
+        self.bytes = 0
         self.columns: dict[str, list[Any]] = {}
         self.since_ns = 0
         self.appended: Appended | None = None
-        self.error: PenstockError | None = None
+        self.error: Exception | None = None
+        self.confirmed: Future[int] | None = None
+        """Its first offset, for those who wait until it is durable before it is written."""
 
-    def written(self, timeout_s: float | None) -> Appended:
-        """Where the batch went; it is written now if nobody did so yet."""
-        if self.appended is None and self.error is None:
+    def first_offset(self, timeout_s: float | None) -> int:
+        """Where the batch went, once it is durable; it is written now if nobody did so yet."""
+        if self.confirmed is None and self.appended is None and self.error is None:
             self.appender.flush_pending(self)
+        if self.confirmed is not None:
+            return self.confirmed.result(timeout_s)
         if self.error is not None:
             raise self.error
         assert self.appended is not None
-        return self.appended
+        self.appended.durable.result(timeout_s)
+        return self.appended.first_offset
 
-    def set(self, name: str, value: Any, default: Any) -> None:
-        """Give the newest message a value in a column that few messages use."""
-        column = self.columns.get(name)
-        if column is None:
-            column = self.columns[name] = []
-        column.extend([default] * (len(self.values) - 1 - len(column)))
-        column.append(value)
+    def was_written(self) -> None:
+        """See to it that those who wait are told."""
+        if self.confirmed is not None:
+            if self.appended is not None:
+                self.appended.durable.add_done_callback(self._confirm)
+            else:
+                self.confirmed.set_exception(self.error)
+
+    def _confirm(self, durable: Future[None]) -> None:
+        assert self.confirmed is not None
+        assert self.appended is not None
+        failure = durable.exception()
+        if failure is not None:
+            self.confirmed.set_exception(failure)
+        else:
+            self.confirmed.set_result(self.appended.first_offset)
+
+    def add_columns(self, extras: Mapping[str, Any]) -> None:
+        """Give the newest message what few messages have."""
+        for name, extra in extras.items():
+            column = self.columns.setdefault(name, [])
+            column.extend([_NOTHING[name]] * (len(self.values) - 1 - len(column)))
+            column.append(extra)
 
     def batch(self) -> Batch:
-        rows = len(self.values)
         for name, column in self.columns.items():
-            column.extend([_DEFAULTS[name]] * (rows - len(column)))
+            column.extend([_NOTHING[name]] * (len(self.values) - len(column)))
         return Batch.build(self.values, **self.columns)
 
 
-_DEFAULTS: Mapping[str, Any] = {
+_NOTHING: Mapping[str, Any] = {
     "keys": None,
     "headers": None,
     "priority": int(Priority.NORMAL),
@@ -85,72 +114,67 @@ class BufferedAppender:
     its first message, at `flush()`, or when somebody asks for a message's `result()`. Until
     then its messages are in this process alone. A batch that could not be written raises its
     error from each `result()` and once from the next `flush()` or `close()`. Any thread may send.
+
+    Where a result has to wait for an fsync (`always`), the batch is written by the log's committer
+    right before it syncs. Threads that ask meanwhile share one frame, one fsync and one wake-up.
     """
 
     def __init__(
         self,
-        log: LocalLog,
+        log: Appendable,
         *,
-        messages_max: int = 100,
+        messages_max: int = 1000,
         bytes_max: int = 64 << 10,
         linger_ms: float = 5,
         clock: Clock | None = None,
         committer: Committer | None = None,
     ) -> None:
         self._log = log
+        self._syncer = log.committer if isinstance(log, LocalLog) else None
         self._messages_max = messages_max
-        self._bytes_max = bytes_max
+        self._bytes_max = min(bytes_max, log.config.message_bytes_max)
         self._linger_ms = linger_ms
         self._clock = clock or SystemClock()
         self._committer = committer or _lingerer
         self._lock = threading.Lock()
         self._pending = Pending(self)
-        self._bytes = 0
         self._linger_is_due = False
-        self._error: PenstockError | None = None
+        self._error: Exception | None = None
         self._closed = False
         self._message_bytes_max = log.config.message_bytes_max
 
     def send(
         self,
-        value: bytes | str | None,
+        value: bytes | str,
         key: bytes | str | None = None,
         *,
         headers: Mapping[str, bytes | str | None] | None = None,
-        priority: int | str = Priority.NORMAL,
+        priority: int | str = 2,
         expires_at_us: int | None = None,
     ) -> Sent:
         """Add a message to the pending batch."""
-        if not isinstance(value, bytes):
+        if type(value) is not bytes:
             value = _as_bytes("value", value)
-        size = len(value) if value is not None else 0
-        if size > self._message_bytes_max:
-            raise MessageTooLarge(
-                f"a message of {size} bytes; at most {self._message_bytes_max} are taken"
-            )
-        if priority != 2:
-            priority = int(parse_priority(priority))
+        extras, length = None, len(value)
+        if key is not None or headers is not None or priority != 2 or expires_at_us is not None:
+            extras = _extras(key, headers, priority, expires_at_us)
+            length += _extra_bytes(extras)
         with self._lock:
-            if self._closed:
-                raise LogClosed("the appender is closed")
             pending = self._pending
+            size = pending.bytes + length
+            if size >= self._bytes_max or self._closed:
+                self._check(length)
             values = pending.values
+            row = len(values)
             values.append(value)
-            rows = len(values)
-            if key is not None:
-                pending.set("keys", key, None)
-            if headers is not None:
-                pending.set("headers", headers, None)
-            if priority != 2:
-                pending.set("priority", priority, 2)
-            if expires_at_us is not None:
-                pending.set("expires_at_us", expires_at_us, None)
-            self._bytes += size
-            if rows >= self._messages_max or self._bytes >= self._bytes_max:
+            pending.bytes = size
+            if extras is not None:
+                pending.add_columns(extras)
+            if size >= self._bytes_max or row + 1 >= self._messages_max:
                 self._write()
-            elif rows == 1:
+            elif row == 0:
                 self._start_linger()
-        return Sent(pending, rows - 1)
+        return Sent(pending, row)
 
     def flush(self) -> None:
         """Write what is pending. Raises the error of a batch that failed since the last flush."""
@@ -161,10 +185,15 @@ class BufferedAppender:
             raise error
 
     def flush_pending(self, pending: Pending) -> None:
-        """Write this batch, if it is still the pending one."""
+        """Write this batch, or let it be written before the next fsync, if it is still pending."""
         with self._lock:
-            if pending is self._pending:
+            if pending is not self._pending or pending.confirmed is not None:
+                return
+            if self._syncer is None or self._log.config.fsync != "always":
                 self._write()
+            else:
+                pending.confirmed = Future()
+                self._syncer.schedule(0, self._write_before_sync)
 
     def close(self) -> None:
         """Write what is pending and take no more. The log stays open."""
@@ -185,16 +214,31 @@ class BufferedAppender:
 
     # The lock is held.
 
+    def _check(self, length: int) -> None:
+        """Whether a message may be added; asked only when a batch is full, which a long one is."""
+        if self._closed:
+            raise LogClosed("the appender is closed")
+        if length > self._message_bytes_max:
+            raise MessageTooLarge(
+                f"a message of {length} bytes; at most {self._message_bytes_max} are taken"
+            )
+
     def _write(self) -> None:
         pending = self._pending
         if not pending.values:
             return
-        self._pending = Pending(self)
-        self._bytes = 0
         try:
             pending.appended = self._log.append(pending.batch())
-        except PenstockError as exc:
+        except (PenstockError, OSError, MemoryError) as exc:
             pending.error = self._error = exc
+        # Not earlier: what an interrupt (Ctrl-C) kept from being written is still pending.
+        self._pending = Pending(self)
+        pending.was_written()
+
+    def _write_before_sync(self) -> None:
+        """Called by the log's committer, which has nothing more urgent to do than to sync this."""
+        with self._lock:
+            self._write()
 
     def _start_linger(self) -> None:
         self._pending.since_ns = self._clock.monotonic_ns()
@@ -216,9 +260,52 @@ class BufferedAppender:
                 self._committer.schedule(self._linger_ms - waited_ms, self._linger)
 
 
-def _as_bytes(name: str, value: object) -> bytes | None:
-    if value is None or isinstance(value, bytes):
+def _extras(
+    key: bytes | str | None,
+    headers: Mapping[str, bytes | str | None] | None,
+    priority: int | str,
+    expires_at_us: int | None,
+) -> dict[str, Any]:
+    """The optional parts of a message, each checked now: one bad message must not spoil a batch."""
+    extras: dict[str, Any] = {}
+    if key is not None:
+        extras["keys"] = _as_bytes("key", key)
+    if headers is not None:
+        extras["headers"] = _header_map(headers)
+    if priority != Priority.NORMAL:
+        extras["priority"] = int(parse_priority(priority))
+    if expires_at_us is not None:
+        if not isinstance(expires_at_us, int) or not -(1 << 63) <= expires_at_us < 1 << 63:
+            raise InvalidInput(f"expires_at_us is {expires_at_us!r}: not microseconds since 1970")
+        extras["expires_at_us"] = expires_at_us
+    return extras
+
+
+def _extra_bytes(extras: Mapping[str, Any]) -> int:
+    """What key and headers add to the length of a message."""
+    headers = extras.get("headers", {})
+    named = sum(len(name.encode()) + len(value or b"") for name, value in headers.items())
+    return len(extras.get("keys", b"")) + named
+
+
+def _header_map(headers: Mapping[str, bytes | str | None]) -> dict[str, bytes | None]:
+    if not isinstance(headers, Mapping):
+        raise InvalidInput(f"headers must be a dict, not {type(headers).__name__}")
+    checked = {}
+    for name, value in headers.items():
+        if not isinstance(name, str):
+            raise InvalidInput(f"the name of a header must be str, not {type(name).__name__}")
+        _as_bytes("the name of a header", name)
+        checked[name] = None if value is None else _as_bytes(f"header {name!r}", value)
+    return checked
+
+
+def _as_bytes(name: str, value: object) -> bytes:
+    if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as exc:
+            raise InvalidInput(f"{name}: {exc}") from None
     raise InvalidInput(f"{name} must be bytes or str, not {type(value).__name__}")

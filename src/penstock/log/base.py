@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
+import msgspec
 import pyarrow as pa
 
+from penstock.config import LogConfig
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import READ_SCHEMA
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True):
     """Where a batch went, and a future for when the log's fsync policy calls it durable.
 
     With `always` that is after an fsync; with the other policies when the operating system has
@@ -24,6 +26,11 @@ class Appended(NamedTuple):
     timestamp_us: int
     ulid: int
     durable: Future[None]
+
+
+DONE: Future[None] = Future()
+"""The future of what is durable already."""
+DONE.set_result(None)
 
 
 class Damage(NamedTuple):
@@ -99,6 +106,7 @@ class Log(Protocol):
         producer_epoch: int = 0,
         base_sequence: int = -1,
         term: int = 0,
+        keep_ids: bool = False,
     ) -> Appended: ...
 
     def read(self, offset: int, max_bytes: int = 4 << 20) -> Batches:
@@ -112,3 +120,11 @@ class Log(Protocol):
     def trim(self, before: int) -> None:
         """Forget every offset below `before`, for good."""
         ...
+
+
+class Appendable(Protocol):
+    """Where gathered messages can go."""
+
+    config: LogConfig
+
+    def append(self, batch: Batch) -> Appended: ...

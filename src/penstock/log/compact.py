@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import DiskFull, LogError
+from penstock.errors import DiskFull, LogError, OffsetOutOfRange
 from penstock.log.files import File, FileSystem, is_out_of_room
 from penstock.log.index import SegmentIndex
 from penstock.log.recovery import remove_segments, seal
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 MERGED_FRAME_BYTES = 64 << 10
 """Frames are merged up to about this size; larger ones are left as they are."""
+
+SPAN_MAX = 1 << 31
+"""Frames without rows weigh nothing; their span has 32 bits all the same."""
 
 TOMBSTONE_US = 24 * 60 * 60 * 1_000_000
 """A message with a key and no value deletes the key. It stays this long, so that readers see it."""
@@ -57,11 +60,16 @@ def compact(log: LocalLog, files: FileSystem, now_us: int, *, keyed: bool) -> Co
     removed = 0
     for group in _groups(sealed, log.config.segment_bytes):
         rewrite = _Rewrite(log, files, group, keep)
-        if rewrite.is_worthwhile():
-            after.append(rewrite.run(new_batch_ulid(now_us * 1000)))
-            removed += rewrite.removed
-        else:
-            after += group
+        try:
+            if rewrite.is_worthwhile():
+                after.append(rewrite.run(new_batch_ulid(now_us * 1000)))
+                removed += rewrite.removed
+            else:
+                after += group
+        except FileNotFoundError as exc:
+            if set(group) <= set(log.segments):
+                raise LogError(f"{log.folder}: a segment is missing: {exc}") from exc
+            # Otherwise it was trimmed meanwhile, and needs no compaction any more.
     return Compaction(
         len(sealed),
         len(after),
@@ -98,12 +106,18 @@ def _latest_offsets(log: LocalLog) -> np.ndarray[Any, np.dtype[np.int64]]:
     latest = pa.table({"key": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})
     offset, end = log.start, log.durable_end
     while offset < end:
-        batches = log.read(offset, 16 << 20)
+        try:
+            batches = log.read(offset, 16 << 20)
+        except OffsetOutOfRange as exc:  # trimmed meanwhile
+            offset = exc.start
+            continue
         parts = [latest]
         for batch in batches:
             if batch.columns & BITS["key"]:
                 columns = {"key": batch.keys, "offset": batch.offsets}
-                parts.append(pa.table(columns).filter(pc.field("key").is_valid()))
+                # A message that a power cut may still take supersedes nothing.
+                counts = pc.field("key").is_valid() & (pc.field("offset") < end)
+                parts.append(pa.table(columns).filter(counts))
         grouped = pa.concat_tables(parts).group_by("key").aggregate([("offset", "max")])
         latest = grouped.rename_columns({"offset_max": "offset"}).select(["key", "offset"])
         offset = batches.next_offset
@@ -147,9 +161,9 @@ class _Rewrite:
                 if isinstance(item, Broken):
                     return False
                 frames += 1
-                room -= item.header.frame_bytes
+                room -= item.header.raw_bytes
                 if room < 0:
-                    merged, room = merged + 1, MERGED_FRAME_BYTES - item.header.frame_bytes
+                    merged, room = merged + 1, MERGED_FRAME_BYTES - item.header.raw_bytes
                 if not removes and item.header.row_count:
                     removes = not self.keep.mask(decode(buffer, item.position).batch).all()
         return removes or merged * 2 <= frames
@@ -173,6 +187,8 @@ class _Rewrite:
         except OSError as exc:
             with suppress(OSError):  # what stays behind is removed at the next open
                 self.files.remove(path + ".tmp")
+            if isinstance(exc, FileNotFoundError):
+                raise
             error = DiskFull if is_out_of_room(exc) else LogError
             raise error(f"{path}: compaction stopped, nothing is lost: {exc}") from exc
         self.new.index = None
@@ -185,7 +201,8 @@ class _Rewrite:
         pending_bytes = 0
         for header, batch, raw in self._frames():
             size = header.raw_bytes * len(batch) // max(header.row_count, 1)
-            if pending and pending_bytes + size > MERGED_FRAME_BYTES:
+            full = pending_bytes + size > MERGED_FRAME_BYTES
+            if pending and (full or header.next_offset - pending[0][0].base_offset > SPAN_MAX):
                 self._write_merged(file, pending, ulid)
                 pending, pending_bytes, ulid = [], 0, ulid + (1 << 24)
             pending.append((header, batch, raw))

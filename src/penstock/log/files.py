@@ -12,7 +12,9 @@ import errno
 import fcntl
 import mmap
 import os
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -77,8 +79,12 @@ class FileSystem(Protocol):
         """Up to `length` bytes from `position`, without a copy; shorter where the file ends."""
         ...
 
-    def read(self, path: str, length: int = -1) -> bytes:
-        """The first `length` bytes of a small file; all of them by default."""
+    def read(self, path: str, length: int = -1, position: int = 0) -> bytes:
+        """A copy of `length` bytes, by default all of them, from a position on.
+
+        For small files, and for files that another process may cut shorter: a map of what is no
+        longer there would kill the process.
+        """
         ...
 
     def size(self, path: str) -> int: ...
@@ -88,6 +94,10 @@ class FileSystem(Protocol):
         ...
 
     def remove(self, path: str) -> None: ...
+
+    def remove_folder(self, folder: str) -> None:
+        """With all that is in it; one that is not there is no error."""
+        ...
 
     def sync_folder(self, folder: str) -> None:
         """Return when the names in the folder are on stable storage."""
@@ -130,13 +140,12 @@ class DiskFile:
         self.size = size
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        wanted = sum(map(len, buffers))
         written = os.pwritev(self._fd, buffers, self.size)
+        wanted = sum(map(len, buffers))
         if written < wanted:  # rare: a signal or a nearly full disk cuts a write short
-            rest = memoryview(b"".join(bytes(buffer) for buffer in buffers))
-            while written < wanted:
-                written += os.pwrite(self._fd, rest[written:], self.size + written)
-        self.size += wanted
+            self.overwrite(self.size + written, b"".join(map(bytes, buffers))[written:])
+        else:
+            self.size += written
 
     def overwrite(self, position: int, data: Buffer) -> None:
         rest = memoryview(data)
@@ -209,8 +218,9 @@ class DiskFiles:
             os.close(fd)
         return memoryview(mapped)[skip:]
 
-    def read(self, path: str, length: int = -1) -> bytes:
+    def read(self, path: str, length: int = -1, position: int = 0) -> bytes:
         with open(path, "rb", buffering=0) as file:
+            file.seek(position)
             return file.read(length) or b""
 
     def size(self, path: str) -> int:
@@ -221,6 +231,11 @@ class DiskFiles:
 
     def remove(self, path: str) -> None:
         os.unlink(path)
+
+    def remove_folder(self, folder: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+            self.sync_folder(os.path.dirname(folder))
 
     def sync_folder(self, folder: str) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -15,12 +15,12 @@ from penstock.config import LogConfig, Retention
 from penstock.errors import (
     DiskFull,
     FrameError,
-    InvalidInput,
     LogClosed,
+    LogError,
     LogFailed,
     MessageTooLarge,
 )
-from penstock.log.base import Appended
+from penstock.log.base import DONE, Appended
 from penstock.log.commit import SHARED, Committer
 from penstock.log.compact import Compaction, compact
 from penstock.log.files import DiskFiles, File, FileSystem, is_out_of_room, write_durably
@@ -43,9 +43,6 @@ _logger = logging.getLogger("penstock.log")
 
 _UNSYNCED_SEGMENTS_MAX = 8  # sealed ones that wait for their fsync before the writer has to wait
 _ROOM_CHECK_BYTES = 1 << 20  # free space is looked at once for so much written
-
-_DONE: Future[None] = Future()
-_DONE.set_result(None)
 
 
 class _Unsynced(NamedTuple):
@@ -99,35 +96,46 @@ class LocalLog(SegmentReader):
     ) -> None:
         super().__init__(folder, files, config.index_interval_bytes)
         self.config = config
+        self.committer = committer
+        """Runs the log's fsyncs. What is appended from there is synced next."""
         self._clock = clock
-        self._committer = committer
         self._write_lock = threading.Lock()
         self._commit_lock = threading.Lock()  # taken before the write lock, never after it
         self._compact_lock = threading.Lock()  # taken before both
         self._news = threading.Condition()
         self._waiting = 0
         self._closed = False
+        self._released = False
         self._failure: LogFailed | None = None
+        self._uncounted = False
+        """Whether there may be bytes behind the active segment's last frame."""
         self._unsynced: list[_Unsynced] = []
         self._round: Future[None] | None = None
         self._commit_is_due = False
         self._writes_since_commit = 0
         self._bytes_since_room_check = _ROOM_CHECK_BYTES
 
-        files.make_folder(folder)
-        self._folder_lock = files.lock(folder, _this_process()) if lock else None
+        try:
+            files.make_folder(folder)
+            self._folder_lock = files.lock(folder, _this_process()) if lock else None
+        except OSError as exc:
+            raise LogError(f"{folder} cannot be the folder of a log: {exc}") from exc
         try:
             found = recover(files, folder, config.index_interval_bytes)
             self._mark = _open_mark(files, os.path.join(folder, DURABLE_FILE))
-        except BaseException:
+            self._mark.overwrite(0, encode_mark(found.end))
+        except BaseException as exc:
             if self._folder_lock:
                 self._folder_lock.release()
-            raise
+            if not isinstance(exc, OSError):
+                raise
+            if is_out_of_room(exc):
+                raise DiskFull(f"{folder}: no room to open the log: {exc}") from exc
+            raise LogFailed(folder, exc) from exc
         self._list = SegmentList.of(found.segments)
-        self._active_file = found.active
+        self._active, self._active_file = found.segments[-1], found.active
         self._start, self._end = found.start, found.end
         self._durable_end = found.end
-        self._mark.overwrite(0, encode_mark(found.end))
         self._active_since_us = self._first_write_us()
         for damage in found.damage:
             self._report(damage)
@@ -135,11 +143,6 @@ class LocalLog(SegmentReader):
     @property
     def durable_end(self) -> int:
         return self._durable_end
-
-    @property
-    def active(self) -> Segment:
-        """The segment that is being written."""
-        return self._list.segments[-1]
 
     def append(
         self,
@@ -149,19 +152,24 @@ class LocalLog(SegmentReader):
         producer_epoch: int = 0,
         base_sequence: int = -1,
         term: int = 0,
+        keep_ids: bool = False,
     ) -> Appended:
-        """Write a batch as one frame. When this returns, the operating system has it."""
-        batch = batch.unplaced()
-        self._check_batch(batch)
+        """Write a batch as one frame. When this returns, the operating system has it.
+
+        `keep_ids` is for messages that come from another log and stay who they are.
+        """
+        if batch.base_offset is not None:
+            batch = batch.unplaced(keep_ids=keep_ids)
         if len(self._unsynced) >= _UNSYNCED_SEGMENTS_MAX:
             self._commit_sealed()  # the disk is slower than the writer: wait for it here
         with self._write_lock:
-            self._check_writable()
+            if self._closed or self._failure:
+                self._check_writable()
             wall_ns = self._clock.wall_ns()
             ulid = new_batch_ulid(wall_ns)
             frame = encode(
                 batch,
-                base_offset=self.active.next_offset,
+                base_offset=self._active.next_offset,
                 ulid=ulid,
                 stamp_us=wall_ns // 1000,
                 codec=self.config.codec,
@@ -170,7 +178,9 @@ class LocalLog(SegmentReader):
                 base_sequence=base_sequence,
                 term=term,
             )
-            self._make_room(frame, wall_ns // 1000)
+            if frame.raw_bytes > self.config.message_bytes_max:
+                self._check_sizes(batch)
+            self._make_room(frame.frame_bytes, wall_ns // 1000)
             self._write(frame)
             self._end = frame.next_offset
             durable = self._plan_commit()
@@ -201,10 +211,10 @@ class LocalLog(SegmentReader):
         before = min(before, self._end)
         if before <= self._start:
             return
-        if before > self._durable_end:
-            self.sync()
         if before == self._end:
             self.roll()
+        if before > self._durable_end or self._unsynced:
+            self.sync()  # a segment that is sealed after it went would leave its index behind
         with self._commit_lock:
             self._check_open()
             self._write_start(before)
@@ -213,17 +223,17 @@ class LocalLog(SegmentReader):
                 segments = self._list.segments
                 gone = [s for s in segments[:-1] if s.next_offset <= before]
                 self._list = SegmentList.of(segments[len(gone) :])
-            remove_segments(self._files, gone)
+            self._discard(gone)
 
     def retain(self, retention: Retention, now_us: int) -> int:
         """Drop whole segments from the old end as the limits say; how many segments went."""
         age_ms, bytes_max, most = retention.age_ms, retention.bytes_max, retention.segments_max
         oldest_us = now_us - age_ms * 1000 if age_ms is not None else NO_TIME
-        if self.active.size_bytes and self.active.last_timestamp < oldest_us:
+        if self._active.size_bytes and self._active.last_timestamp < oldest_us:
             self.roll()
         segments = self._list.segments
         bytes_left, count = self.size_bytes, len(segments)
-        for segment in segments[: len(segments) - retention.segments_min]:
+        for segment in segments[: max(len(segments) - retention.segments_min, 0)]:
             if not (
                 segment.last_timestamp < oldest_us
                 or (bytes_max is not None and bytes_left > bytes_max)
@@ -243,11 +253,18 @@ class LocalLog(SegmentReader):
             self.sync()
             return compact(self, self._files, now_us, keyed=keyed)
 
+    def reconfigure(self, config: LogConfig) -> None:
+        """Go on with other settings, from the next append on."""
+        with self._write_lock:
+            self.config = config
+        # A commit that waits for the old interval would hold up appends of a stricter policy.
+        self._committer.schedule(0, self._commit_all)
+
     def roll(self) -> None:
         """Seal the active segment, if there is anything in it, and start the next one."""
         with self._write_lock:
             self._check_writable()
-            if self.active.size_bytes:
+            if self._active.size_bytes:
                 self._roll()
 
     def replace_segments(self, old: list[Segment], new: Segment) -> bool:
@@ -263,17 +280,21 @@ class LocalLog(SegmentReader):
                     return False
                 rest = segments[at + len(old) :]
                 self._list = SegmentList.of((*segments[:at], new, *rest))
-            remove_segments(self._files, old)
+            self._discard(old)
             return True
 
     def close(self) -> None:
         """Sync what is open, and let the folder go. A closed log can be read, not written."""
         with self._write_lock:
-            if self._closed:
+            if self._released:
                 return
             self._closed = True
+        failed_before = self._failure is not None
         self._commit(active_too=True)
         with self._commit_lock:
+            if self._released:
+                return
+            self._released = True
             self._active_file.close()
             for unsynced in self._unsynced:
                 unsynced.file.close()
@@ -282,6 +303,8 @@ class LocalLog(SegmentReader):
                 self._folder_lock.release()
         with self._news:
             self._news.notify_all()
+        if self._failure and not failed_before:
+            raise self._failure
 
     def __enter__(self) -> Self:
         return self
@@ -296,32 +319,31 @@ class LocalLog(SegmentReader):
 
     # Writing. The write lock is held.
 
-    def _make_room(self, frame: EncodedFrame, now_us: int) -> None:
-        self._bytes_since_room_check += frame.frame_bytes
+    def _make_room(self, frame_bytes: int, now_us: int) -> None:
+        self._bytes_since_room_check += frame_bytes
         if self._bytes_since_room_check >= _ROOM_CHECK_BYTES:
             free = self._files.free_bytes(self.folder)
-            if free < self.config.free_bytes_min + frame.frame_bytes:
+            if free < self.config.free_bytes_min + frame_bytes:
                 raise DiskFull(
                     f"{self.folder}: {free >> 20} MB free on its disk; writes stop below "
                     f"{self.config.free_bytes_min >> 20} MB. They go on when there is room."
                 )
             self._bytes_since_room_check = 0
-        active = self.active
+        active = self._active
         if not active.size_bytes:
             self._active_since_us = now_us
         elif (
-            active.size_bytes + frame.frame_bytes > self.config.segment_bytes
+            active.size_bytes + frame_bytes > self.config.segment_bytes
             or now_us - self._active_since_us >= self.config.segment_age_ms * 1000
         ):
             self._roll()
             self._active_since_us = now_us
 
     def _write(self, frame: EncodedFrame) -> None:
-        active = self.active
+        active = self._active
+        self._cut_uncounted()
+        self._uncounted = True
         try:
-            if self._active_file.size != active.size_bytes:
-                # An append was interrupted (Ctrl-C) before its frame counted: it never was.
-                self._active_file.truncate(active.size_bytes)
             self._active_file.append(frame.buffers)
         except OSError as exc:
             try:
@@ -333,9 +355,20 @@ class LocalLog(SegmentReader):
                 raise DiskFull(f"{self.folder}: no room for {frame.frame_bytes} bytes") from exc
             raise self._fail(exc) from exc
         active.add(frame)
+        self._uncounted = False
+
+    def _cut_uncounted(self) -> None:
+        """Remove what an interrupted append (Ctrl-C) left behind the last frame: it never was."""
+        if self._uncounted:
+            try:
+                self._active_file.truncate(self._active.size_bytes)
+            except OSError as exc:
+                raise self._fail(exc) from exc
+            self._uncounted = False
 
     def _roll(self) -> None:
-        segment = Segment(self.folder, self.active.next_offset)
+        self._cut_uncounted()
+        segment = Segment(self.folder, self._active.next_offset)
         segment.index = SegmentIndex(self.config.index_interval_bytes)
         try:
             file = self._files.create(segment.path)
@@ -345,19 +378,15 @@ class LocalLog(SegmentReader):
             if is_out_of_room(exc):
                 raise DiskFull(f"{self.folder}: no room for a new segment") from exc
             raise self._fail(exc) from exc
-        self._unsynced.append(_Unsynced(self.active, self._active_file))
-        self._active_file = file
+        self._unsynced.append(_Unsynced(self._active, self._active_file))
+        self._active, self._active_file = segment, file
         self._list = SegmentList.of((*self._list.segments, segment))
-        self._committer.schedule(0, self._commit_sealed)
+        self.committer.schedule(0, self._commit_sealed)
 
-    def _check_batch(self, batch: Batch) -> None:
-        if not len(batch):
-            raise InvalidInput("an empty batch; append at least one message")
-        limit = self.config.message_bytes_max
-        if batch.data.get_total_buffer_size() > limit:  # else no message in it can be too long
-            longest = int(batch.message_bytes().max())
-            if longest > limit:
-                raise MessageTooLarge(f"a message of {longest} bytes; at most {limit} are taken")
+    def _check_sizes(self, batch: Batch) -> None:
+        longest, limit = int(batch.message_bytes().max()), self.config.message_bytes_max
+        if longest > limit:
+            raise MessageTooLarge(f"a message of {longest} bytes; at most {limit} are taken")
 
     def _check_open(self) -> None:
         if self._closed:
@@ -373,7 +402,7 @@ class LocalLog(SegmentReader):
     def _plan_commit(self) -> Future[None]:
         """See to it that what was just written is synced when the policy says."""
         policy = self.config.fsync
-        durable = _DONE
+        durable = DONE
         if policy == "always":
             if self._round is None:
                 self._round = Future()
@@ -387,7 +416,7 @@ class LocalLog(SegmentReader):
             delay_ms = 0
         if not self._commit_is_due:
             self._commit_is_due = True
-            self._committer.schedule(delay_ms, self._commit_all)
+            self.committer.schedule(delay_ms, self._commit_all)
         return durable
 
     def _commit_all(self) -> None:
@@ -401,7 +430,7 @@ class LocalLog(SegmentReader):
         with self._commit_lock:
             with self._write_lock:
                 unsynced = list(self._unsynced)
-                target = self._end if active_too else self.active.base_offset
+                target = self._end if active_too else self._active.base_offset
                 active = self._active_file
                 done = None
                 if active_too:
@@ -414,14 +443,26 @@ class LocalLog(SegmentReader):
                 if unsynced or target > self._durable_end:
                     self._sync_and_seal(unsynced, active if active_too else None)
                     self._durable_end = target
-                    self._mark.overwrite(0, encode_mark(target))
+                    self._write_mark(target)
             except (OSError, LogFailed) as exc:
                 failure = exc if isinstance(exc, LogFailed) else self._fail(exc)
                 if done:
                     done.set_exception(failure)
                 return
+            except BaseException:  # Ctrl-C: whoever waits is told by the next commit
+                self._commit_later(done)
+                raise
         if done:
             done.set_result(None)
+
+    def _commit_later(self, done: Future[None] | None) -> None:
+        with self._write_lock:
+            if self._round is None:
+                self._round = done
+            elif done:
+                self._round.add_done_callback(lambda newer: _copy_outcome(newer, done))
+            self._commit_is_due = True
+            self.committer.schedule(0, self._commit_all)
 
     def _sync_and_seal(self, unsynced: list[_Unsynced], active: File | None) -> None:
         for unsynced_segment in unsynced:
@@ -445,6 +486,21 @@ class LocalLog(SegmentReader):
             _logger.error("%s", self._failure)
         return self._failure
 
+    def _discard(self, segments: list[Segment]) -> None:
+        """Remove files that no longer count. What cannot be removed now is removed at open."""
+        try:
+            remove_segments(self._files, segments)
+        except OSError as exc:
+            _logger.warning("%s: a file that is not needed stays: %s", self.folder, exc)
+
+    def _write_mark(self, offset: int) -> None:
+        try:
+            self._mark.overwrite(0, encode_mark(offset))
+        except OSError as exc:
+            if not is_out_of_room(exc):
+                raise
+            _logger.warning("%s: readers outside see the last commit later: %s", self.folder, exc)
+
     def _write_start(self, offset: int) -> None:
         try:
             write_durably(self._files, os.path.join(self.folder, START_FILE), encode_mark(offset))
@@ -455,7 +511,7 @@ class LocalLog(SegmentReader):
 
     def _first_write_us(self) -> int:
         """When the active segment got its first frame: the time in that frame's ULID."""
-        window = self._files.map(self.active.path, 0, HEADER_BYTES)
+        window = self._files.map(self._active.path, 0, HEADER_BYTES)
         try:
             ulid = read_header(window).ulid
         except FrameError:  # empty, or damaged: its age counts from now on
@@ -469,6 +525,14 @@ def _open_mark(files: FileSystem, path: str) -> File:
         return files.open(path)
     except FileNotFoundError:
         return files.create(path)
+
+
+def _copy_outcome(newer: Future[None], older: Future[None]) -> None:
+    failure = newer.exception()
+    if failure:
+        older.set_exception(failure)
+    else:
+        older.set_result(None)
 
 
 def _this_process() -> str:

@@ -74,8 +74,8 @@ class LogReader(SegmentReader):
         self.refresh()
 
     def _look(self) -> None:
-        durable = read_mark(self._files, os.path.join(self.folder, DURABLE_FILE))
         try:
+            durable = read_mark(self._files, os.path.join(self.folder, DURABLE_FILE))
             segments, _ = list_segments(self._files, self.folder)
         except (FileNotFoundError, NotADirectoryError):
             segments = []
@@ -93,7 +93,7 @@ class LogReader(SegmentReader):
             kept.append(segment)
         self._list = SegmentList.of(kept)
         start = read_mark(self._files, os.path.join(self.folder, START_FILE)) or 0
-        self._start = max(start, kept[0].base_offset)
+        self._start = start
         self._end = max(self._start, min(durable, kept[-1].next_offset))
 
     def _learn(self, segment: Segment, durable: int) -> None:
@@ -108,7 +108,7 @@ class LogReader(SegmentReader):
             if segment.index is None:
                 segment.index = SegmentIndex(self._index_interval_bytes)
         at = segment.size_bytes
-        buffer = self._files.map(segment.path, at, self._files.size(segment.path) - at)
+        buffer = memoryview(self._files.read(segment.path, position=at))
         for item in walk(buffer, segment.next_offset):
             if isinstance(item, Broken):
                 if item.next_offset is None or item.next_offset > durable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -118,6 +118,35 @@ class SegmentReader:
                 self._moved_on()
         raise LogError(f"{self.folder}: its files change faster than they can be read")
 
+    def segment_at(self, offset: int) -> Segment:
+        """The segment in which an offset lies."""
+        segments = self._list
+        return segments.segments[segments.at(offset)]
+
+    def priorities_between(self, start: int, end: int) -> int:
+        """A bit for each priority, and for expiry, that may occur; one too many is possible."""
+        segments = self._list
+        found = 0
+        for segment in segments.segments[segments.at(start) :]:
+            if segment.base_offset >= end:
+                break
+            found |= segment.priorities
+        return found
+
+    def headers(self, offset: int) -> Iterator[FrameHeader]:
+        """The headers of the frames from the one of an offset on, each verified; for recoveries."""
+        while offset < self._end:
+            segment = self._list.segments[self._list.at(offset)]
+            index = self._index(segment)
+            position = index.positions[index.block_of(offset)] if len(index) else 0
+            buffer = self._files.map(segment.path, position, segment.size_bytes - position)
+            for item in walk(buffer, index.offsets[index.block_of(offset)] if len(index) else 0):
+                if isinstance(item, Found) and item.header.next_offset > offset:
+                    yield item.header
+            if segment.next_offset <= offset:
+                return
+            offset = segment.next_offset
+
     def _read_segment(
         self, offset: int, end: int, max_bytes: int, batches: list[Batch], damage: list[Damage]
     ) -> int:
@@ -126,6 +155,12 @@ class SegmentReader:
             segments = self._list
             number = segments.at(offset)
             segment = segments.segments[number]
+            if offset < segment.base_offset:
+                if offset < self._start:  # trimmed a moment ago
+                    raise OffsetOutOfRange(offset, self._start, self._end)
+                lost = Damage(segment.name, 0, offset, segment.base_offset, "frames are missing")
+                damage.append(self._report(lost))
+                offset = segment.base_offset
             last = number + 1 == len(segments.segments)
             stop = end if last else min(end, segments.bases[number + 1])
             try:
@@ -149,7 +184,7 @@ class SegmentReader:
             offset = max(index.offsets[block], self._start)
             while offset < min(segment.next_offset, end):
                 found: list[Batch] = []
-                offset = self._read_segment(offset, end, 1, found, [])
+                offset = self._read_segment(offset, end, self._index_interval_bytes, found, [])
                 for batch in found:
                     rows = np.flatnonzero(batch.timestamps_us() >= timestamp_us)
                     if len(rows):
@@ -217,8 +252,10 @@ class _Cursor:
         self._offset = offset
         self._max_bytes = max(max_bytes, 1)
         block = index.block_of(offset)
-        self._position = index.positions[block] if len(index) else 0
-        self._expected = index.offsets[block] if len(index) else segment.base_offset
+        self._position, self._expected = 0, segment.base_offset
+        # Frames before the first block are damaged ones: they are to be met, and told of.
+        if len(index) and index.offsets[block] <= offset:
+            self._position, self._expected = index.positions[block], index.offsets[block]
         self._map(max(self._max_bytes, _WINDOW_BYTES_MIN))
 
     def read(self, stop: int, batches: list[Batch], report: Callable[[Damage], object]) -> int:
@@ -228,7 +265,7 @@ class _Cursor:
             try:
                 header, frame = self._next()
             except FrameTruncated as exc:
-                if self._origin + len(self._window) < self._segment.size_bytes:
+                if self._more_to_map:
                     if batches:
                         break
                     self._map(max(self._frame_bytes(), _WINDOW_BYTES_MIN))
@@ -285,8 +322,10 @@ class _Cursor:
 
     def _map(self, length: int) -> None:
         self._origin = self._position
-        length = min(length, self._segment.size_bytes - self._position)
-        self._window = self._files.map(self._segment.path, self._position, length)
+        rest = self._segment.size_bytes - self._position
+        self._window = self._files.map(self._segment.path, self._position, min(length, rest))
+        # A window that is shorter than it was to be ends where the file was cut behind our back.
+        self._more_to_map = len(self._window) == length < rest
 
 
 def _from_offset(batch: Batch, offset: int) -> Batch:

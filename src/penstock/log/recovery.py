@@ -24,7 +24,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from penstock.log.base import Damage
-from penstock.log.files import File, FileSystem, write_synced
+from penstock.log.files import File, FileSystem, is_out_of_room, write_synced
 from penstock.log.index import IndexDamaged, SegmentIndex
 from penstock.log.segment import (
     Broken,
@@ -117,6 +117,9 @@ class _Recovery:
         if active is not None and active.next_offset < end:
             reason = "they were durable, and are gone"
             self._lost(active, active.size_bytes, end, reason)
+        if active is None and end > self.start:
+            lost = Damage("", 0, self.start, end, "there is no segment, but they were durable")
+            self.damage.append(lost)
         if active is None or active.index is None or active.next_offset < end:
             active = Segment(self.folder, end)
             active.index = SegmentIndex(self.interval_bytes)
@@ -124,8 +127,7 @@ class _Recovery:
             segments.append(active)
         for segment in segments[:-1]:
             if segment.index is not None:
-                seal(self.files, segment)
-                segment.index = None
+                self._seal(segment)
         self.files.sync_folder(self.folder)
         return Recovered(segments, self.files.open(active.path), self.start, end, self.damage)
 
@@ -143,6 +145,10 @@ class _Recovery:
         kept: list[Segment] = []
         for number, segment in enumerate(segments):
             before = kept[-1] if kept else None
+            if not before and segment.base_offset > self.start:
+                reason = "frames are missing"
+                lost = Damage(segment.name, 0, self.start, segment.base_offset, reason)
+                self.damage.append(lost)
             if before and segment.base_offset < before.next_offset:
                 self._remove(segment)  # a compacted segment covers it
                 continue
@@ -189,6 +195,16 @@ class _Recovery:
             finally:
                 file.close()
         return torn
+
+    def _seal(self, segment: Segment) -> None:
+        try:
+            seal(self.files, segment)
+            segment.index = None
+        except OSError as exc:
+            # A log on a full disk can be opened and read: the index is in memory, and is laid
+            # down when the log is opened with room.
+            if not is_out_of_room(exc):
+                raise
 
     def _drop_trimmed(self, segments: list[Segment]) -> list[Segment]:
         """Without the segments that a trim had not yet removed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, TypeAlias
 
 import msgspec
@@ -27,6 +27,8 @@ from penstock.record.schema import (
 Payload: TypeAlias = bytes | str | None
 HeaderMap: TypeAlias = Mapping[str, bytes | str | None]
 
+_VALUE = BITS["value"]
+_VALUES_ALONE = schema_of(_VALUE)
 _PLACE = BITS["offset"] | BITS["id"]
 
 
@@ -93,16 +95,18 @@ class Batch:
         if keys is not None:
             arrays["key"] = _array("key", keys, pa.binary(), rows)
         if headers is not None:
-            pairs = [list(h.items()) if h else None for h in headers]
+            pairs = [_pairs(h) if h else None for h in headers]
             arrays["headers"] = _array("headers", pairs, HEADERS, rows)
         if expires_at_us is not None:
             if isinstance(expires_at_us, int):
                 expires_at_us = [expires_at_us] * rows
             arrays["expires_at"] = _array("expires_at", expires_at_us, TIMESTAMP, rows)
-        if timestamps_us is not None and not isinstance(timestamps_us, int):
+        if isinstance(timestamps_us, int):
+            _array("timestamp", [timestamps_us], TIMESTAMP, 1)  # for its error, if it is no time
+        elif timestamps_us is not None:
             arrays["timestamp"] = _array("timestamp", timestamps_us, TIMESTAMP, rows)
             timestamps_us = None
-        if isinstance(priority, int | str):
+        if isinstance(priority, str) or not isinstance(priority, Iterable):
             priority = parse_priority(priority)
         else:
             numbers = [int(parse_priority(p)) for p in priority]
@@ -116,27 +120,19 @@ class Batch:
 
         Columns of the right type are shared, not copied; text and other time units are cast.
         """
-        names = data.schema.names
-        unknown = set(names) - set(BITS) | (set(names) & {"offset", "id"})
-        if unknown:
-            raise InvalidInput(
-                f"unknown column {min(unknown)!r}; a message has timestamp, priority, expires_at, "
-                "key, value, headers"
-            )
-        if "value" not in names or len(set(names)) != len(names):
-            raise InvalidInput("a table of messages needs one column 'value', and no name twice")
+        schema = data.schema
+        if isinstance(data, pa.RecordBatch) and schema.equals(_VALUES_ALONE):
+            _check_readable("value", data.column(0))
+            return cls(data, _VALUE)
+        _check_names(schema.names)
         arrays = {}
-        for field in FIELDS:
-            if field.name in names:
+        for field in FIELDS[:6]:
+            if field.name in schema.names:
                 column = data.column(field.name)
                 if column.null_count < len(column) or field.name == "value":
                     arrays[field.name] = _cast(field, column)
-        if (
-            "priority" in arrays
-            and len(data)
-            and pc.max(arrays["priority"]).as_py() >= len(Priority)
-        ):
-            raise InvalidInput(f"priority must be below {len(Priority)}")
+        if "priority" in arrays and len(data):
+            parse_priority(pc.max(arrays["priority"]).as_py())
         return cls._from_arrays(arrays, None, Priority.NORMAL)
 
     @classmethod
@@ -152,6 +148,8 @@ class Batch:
             columns |= batch.columns
         if any(b.timestamp_us != first.timestamp_us for b in batches):
             columns |= BITS["timestamp"]
+        if columns & BITS["timestamp"] and any(map(_is_undated, batches)):
+            raise InvalidInput("some messages have a time and others none: give it to all or none")
         if any(b.priority != first.priority for b in batches):
             columns |= BITS["priority"]
         if first.base_offset is not None:
@@ -235,12 +233,38 @@ class Batch:
         placed = self.placed()
         return placed._rows(placed.data.take(pa.array(rows, pa.int64())))
 
-    def unplaced(self) -> Batch:
-        """Without offsets and ids, as a batch that was never in a log."""
-        if not self.columns & _PLACE:
-            return self
+    def unplaced(self, *, keep_ids: bool = False) -> Batch:
+        """Without offsets and, unless they shall stay with their messages, without ids."""
         columns = self.columns & ~_PLACE
-        return self._with(self.data.select(schema_of(columns).names), columns, None, 0)
+        if keep_ids:
+            columns |= BITS["id"]
+        return self._with(self._widened(columns), columns, None, 0)
+
+    def stamped(self, timestamps_us: int | Sequence[int] | np.ndarray[Any, Any] | None) -> Batch:
+        """With other timestamps; None: those of the moment when it is appended."""
+        columns = self.columns & ~BITS["timestamp"]
+        if timestamps_us is None or isinstance(timestamps_us, int):
+            batch = self._with(self._widened(columns), columns, self.base_offset, self.ulid)
+            batch.timestamp_us = timestamps_us
+            return batch
+        stamps = pa.array(np.asarray(timestamps_us, np.int64))
+        if len(stamps) != len(self):
+            raise InvalidInput(f"{len(self)} messages, but {len(stamps)} timestamps")
+        return self._with_column("timestamp", stamps.view(TIMESTAMP))
+
+    def expiring(self, expires_at_us: int | np.ndarray[Any, Any]) -> Batch:
+        """With a moment of expiry for each message that has none."""
+        ends = pa.array(np.broadcast_to(np.asarray(expires_at_us, np.int64), len(self)))
+        ends = ends.view(TIMESTAMP)
+        if self.columns & BITS["expires_at"]:
+            ends = pc.coalesce(self.expires_at, ends)
+        return self._with_column("expires_at", ends)
+
+    def with_headers(self, headers: Sequence[HeaderMap], *, instead: bool = False) -> Batch:
+        """With these headers added to those of each message, or instead of them."""
+        mine = [{}] * len(self) if instead else self._header_dicts()
+        joined = [list({**old, **new}.items()) for old, new in zip(mine, headers, strict=True)]
+        return self._with_column("headers", _array("headers", joined, HEADERS, len(self)))
 
     def message_bytes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """How long each message is: its value, key and headers together."""
@@ -361,6 +385,13 @@ class Batch:
             ulid=ulid,
         )
 
+    def _with_column(self, name: str, column: pa.Array) -> Batch:
+        columns = self.columns | BITS[name]
+        names = schema_of(columns).names
+        arrays = [column if n == name else self._column(n) for n in names]
+        data = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+        return self._with(data, columns, self.base_offset, self.ulid)
+
     def _rows(self, data: pa.RecordBatch) -> Batch:
         base = self.base_offset
         if base is not None and len(data):
@@ -375,13 +406,28 @@ class Batch:
         return self._with(self._widened(columns), columns, self.base_offset, self.ulid)
 
     def _widened(self, columns: int) -> pa.RecordBatch:
+        """With more or fewer columns; those that are new say what was implied."""
         if columns == self.columns:
             return self.data
         schema = schema_of(columns)
         return pa.RecordBatch.from_arrays([self._column(n) for n in schema.names], schema=schema)
 
 
+def headers_are_whole(headers: pa.ListArray) -> bool:
+    """Whether each header is there and has a name, which Arrow itself does not insist on."""
+    flat = headers.flatten()
+    return not flat.null_count and not flat.field("key").null_count
+
+
+def _pairs(headers: HeaderMap) -> list[tuple[str, bytes | str | None]]:
+    if not isinstance(headers, Mapping):
+        raise InvalidInput(f"headers: a dict for each message, not {type(headers).__name__}")
+    return list(headers.items())
+
+
 def _array(name: str, items: Sequence[Any], type_: pa.DataType, rows: int) -> pa.Array:
+    if not isinstance(items, Sized):
+        raise InvalidInput(f"{name}: one for each message or one whole number, not {items!r}")
     if len(items) != rows:
         raise InvalidInput(f"{rows} values, but {len(items)} of {name}: give one for each message")
     try:
@@ -392,22 +438,49 @@ def _array(name: str, items: Sequence[Any], type_: pa.DataType, rows: int) -> pa
         raise InvalidInput(f"{name}: more than 2 GB in one batch; send it in parts")
     if array.null_count and not schema_of(BITS[name]).field(0).nullable:
         raise InvalidInput(f"{name}: every message needs one, or give none at all")
+    if name == "headers" and not headers_are_whole(array):
+        raise InvalidInput("headers: a header without a name")
     return array
+
+
+def _check_names(names: Sequence[str]) -> None:
+    known = [field.name for field in FIELDS[:6]]
+    for name in names:
+        if name not in known:
+            raise InvalidInput(f"unknown column {name!r}; a message has {', '.join(known)}")
+    if "value" not in names or len(set(names)) != len(names):
+        raise InvalidInput("a table of messages needs one column 'value', and no name twice")
 
 
 def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+        # A single chunk is taken as it is: joining would copy it.
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             raise InvalidInput(f"{field.name}: more than 2 GB in one batch; send it in parts")
     if column.null_count and not field.nullable:
         raise InvalidInput(f"{field.name}: every message needs one, or leave the column out")
-    if column.type == field.type:
-        return column
+    _check_readable(field.name, column)
     try:
-        return column.cast(field.type)
+        column = column if column.type == field.type else column.cast(field.type)
     except pa.ArrowException as exc:
         raise InvalidInput(f"column {field.name} must be {field.type}: {exc}") from None
+    if field.name == "headers" and not headers_are_whole(column):
+        raise InvalidInput("column headers must be whole: a header without a name")
+    return column
+
+
+def _check_readable(name: str, column: pa.Array) -> None:
+    """Refuse data that Arrow takes on trust, and that no reader would ever be given again."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowException as exc:
+        raise InvalidInput(f"column {name} is not valid Arrow data: {exc}") from None
+
+
+def _is_undated(batch: Batch) -> bool:
+    """Whether its log is to give it the time, which a joined column of times could not say."""
+    return batch.timestamp_us is None and not batch.columns & BITS["timestamp"] and len(batch) > 0
 
 
 def _lengths(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:

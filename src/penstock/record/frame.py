@@ -17,13 +17,15 @@ import struct
 from functools import cache
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated, InvalidInput
-from penstock.record.batch import Batch
+from penstock.record.batch import Batch, headers_are_whole
 from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority, schema_of
+from penstock.record.single import COPY_BYTES_MAX, Single, value_of_body
 
 MAGIC = b"PNSK"
 VERSION = 1
@@ -41,7 +43,7 @@ _CHECKED = struct.Struct(  # what follows the magic and the CRC, and is covered 
     "B"  # version          1
     "B"  # flags            0; reserved
     "B"  # codec            of the body: 0 none, 1 lz4 (frame format), 2 zstd, 3 gzip
-    "B"  # priorities       bit p is set when a row has priority p
+    "B"  # priorities       bit p is set when a row has priority p; bit 7 when a row expires
     "H"  # columns          bit i is set when field i of the schema is in the body
     "H"  # reserved         0
     "I"  # stored_bytes     length of the body as it lies here, without the padding
@@ -66,9 +68,13 @@ _HEADER = struct.Struct(
 HEADER_BYTES = _HEADER.size
 _CHECKED_FROM = HEADER_BYTES - _CHECKED.size
 
+EXPIRES = 1 << 7
+"""Among the priorities of a frame, a block or a segment: some message in it expires."""
+
 _KNOWN_COLUMNS = (1 << len(FIELDS)) - 1
 _FREE_COLUMNS = BITS["value"] | BITS["key"] | BITS["headers"] | BITS["expires_at"]
-_STAMP, _PRIORITY, _OFFSET, _VALUE = (BITS[n] for n in ("timestamp", "priority", "offset", "value"))
+_STAMP, _PRIORITY, _EXPIRES_AT = BITS["timestamp"], BITS["priority"], BITS["expires_at"]
+_VALUE, _OFFSET = BITS["value"], BITS["offset"]
 
 
 class FrameHeader(NamedTuple):
@@ -104,11 +110,12 @@ class FrameHeader(NamedTuple):
         return HEADER_BYTES + _padded(self.stored_bytes)
 
 
-class EncodedFrame(NamedTuple):
+class EncodedFrame(msgspec.Struct, frozen=True, gc=False):
     """A frame as buffers to be written one after the other, and what its log has to know of it."""
 
     buffers: list[bytes | pa.Buffer]
     frame_bytes: int
+    raw_bytes: int
     base_offset: int
     next_offset: int
     row_count: int
@@ -145,6 +152,8 @@ def encode(
     if rows > ROWS_MAX:
         raise InvalidInput(f"{rows} messages in one batch; at most {ROWS_MAX}")
     if span is None:
+        if not rows:
+            raise InvalidInput("an empty batch; append at least one message")
         span = rows
     columns, body, first, last, priorities = _encode_body(batch, rows, stamp_us)
     raw_bytes = stored_bytes = len(body)
@@ -154,26 +163,29 @@ def encode(
     if codec != "none" and raw_bytes >= COMPRESS_BYTES_MIN:
         body, codec_number = _compress(body, codec)
         stored_bytes = len(body)
-    checked = _CHECKED.pack(
-        VERSION,
-        0,
-        codec_number,
-        priorities,
-        columns,
-        0,
-        stored_bytes,
-        raw_bytes,
-        base_offset,
-        span,
-        rows,
-        first,
-        last,
-        producer_id,
-        base_sequence,
-        producer_epoch,
-        term,
-        ulid.to_bytes(16, "big"),
-    )
+    try:
+        checked = _CHECKED.pack(
+            VERSION,
+            0,
+            codec_number,
+            priorities,
+            columns,
+            0,
+            stored_bytes,
+            raw_bytes,
+            base_offset,
+            span,
+            rows,
+            first,
+            last,
+            producer_id,
+            base_sequence,
+            producer_epoch,
+            term,
+            ulid.to_bytes(16, "big"),
+        )
+    except struct.error as exc:
+        raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
     crc = crc32c(body, crc32c(checked))
     buffers = [b"", body]
     if stored_bytes % 8:
@@ -182,7 +194,9 @@ def encode(
     buffers[0] = MAGIC + crc.to_bytes(4, "little") + checked
     frame_bytes = HEADER_BYTES + _padded(stored_bytes)
     next_offset = base_offset + span
-    return EncodedFrame(buffers, frame_bytes, base_offset, next_offset, rows, last, priorities)
+    return EncodedFrame(
+        buffers, frame_bytes, raw_bytes, base_offset, next_offset, rows, last, priorities
+    )
 
 
 def read_header(buffer: memoryview, position: int = 0) -> FrameHeader:
@@ -216,12 +230,16 @@ def decode(buffer: memoryview, position: int = 0, header: FrameHeader | None = N
     body = buffer[start : start + header.stored_bytes]
     if header.codec:
         body = _decompress(body, header, position)
+    if header.row_count == 1 and header.columns == _VALUE and header.raw_bytes <= COPY_BYTES_MAX:
+        value = value_of_body(body)
+        if value is not None:
+            return Frame(header, _single(value, header))
     data = _decode_body(body, header, position)
     batch = Batch(
         data,
         header.columns,
         timestamp_us=header.first_timestamp,
-        priority=header.priorities.bit_length() - 1 if header.priorities else Priority.NORMAL,
+        priority=_one_priority(header.priorities),
         base_offset=header.base_offset,
         ulid=int.from_bytes(header.ulid, "big"),
     )
@@ -229,9 +247,13 @@ def decode(buffer: memoryview, position: int = 0, header: FrameHeader | None = N
     return Frame(header, batch)
 
 
-def _encode_body(batch: Batch, rows: int, stamp_us: int) -> tuple[int, pa.Buffer, int, int, int]:
+def _encode_body(
+    batch: Batch, rows: int, stamp_us: int
+) -> tuple[int, bytes | pa.Buffer, int, int, int]:
     """The columns worth storing, as an IPC message; timestamps from, to; the priority mask."""
     first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
+    if type(batch) is Single:
+        return _VALUE, batch.body(), first, last, 1 << batch.priority
     if not rows:
         return _VALUE, pa.py_buffer(b""), first, last, 0
     columns, data = batch.columns, batch.data
@@ -249,10 +271,12 @@ def _encode_body(batch: Batch, rows: int, stamp_us: int) -> tuple[int, pa.Buffer
         if columns & same:
             columns &= ~same
             data = data.select(schema_of(columns).names)
+    if columns & _EXPIRES_AT:
+        priorities |= EXPIRES
     return columns, data.serialize(), first, last, priorities
 
 
-def _compress(body: pa.Buffer, codec: str) -> tuple[pa.Buffer, int]:
+def _compress(body: bytes | pa.Buffer, codec: str) -> tuple[bytes | pa.Buffer, int]:
     packed = pa.compress(body, codec=codec)
     if len(packed) > len(body) * COMPRESS_RATIO_MAX:
         return body, 0
@@ -343,8 +367,9 @@ def _check_fields(header: FrameHeader, position: int) -> None:
         _known_shapes.add(shape)
     if (
         header.base_offset < 0
+        or header.next_offset >= 1 << 63
         or header.row_count > ROWS_MAX
-        or bool(header.row_count) != bool(header.priorities)
+        or bool(header.row_count) != bool(header.priorities & ALL_PRIORITIES)
         or header.first_timestamp > header.last_timestamp
         or (not header.codec and header.stored_bytes != header.raw_bytes)
     ):
@@ -368,7 +393,8 @@ def _check_shape(header: FrameHeader, position: int) -> None:
         or header.codec >= len(CODECS)
         or header.columns & ~_KNOWN_COLUMNS
         or not header.columns & _VALUE
-        or header.priorities & ~ALL_PRIORITIES
+        or header.priorities & ~(ALL_PRIORITIES | EXPIRES)
+        or bool(header.priorities & EXPIRES) != bool(header.columns & _EXPIRES_AT)
     ):
         raise FrameCorrupt(position, "the header has a field that is out of range")
 
@@ -379,6 +405,8 @@ def _check_rows(batch: Batch, header: FrameHeader, position: int) -> None:
     if data.num_rows != header.row_count:
         said = f"{data.num_rows} messages; the header says {header.row_count}"
         raise FrameCorrupt(position, said)
+    if header.columns & BITS["headers"] and not headers_are_whole(batch.headers):
+        raise FrameCorrupt(position, "a header without a name")
     if header.columns & ~_FREE_COLUMNS == 0:
         return
     for field in data.schema:
@@ -393,8 +421,23 @@ def _check_rows(batch: Batch, header: FrameHeader, position: int) -> None:
     if header.columns & _OFFSET:
         offsets = np.asarray(data.column("offset"))
         inside = header.base_offset <= offsets[0] and offsets[-1] < header.next_offset
-        if not inside or (np.diff(offsets) <= 0).any():
+        if not inside or (offsets[1:] <= offsets[:-1]).any():
             raise FrameCorrupt(position, "offsets out of order or out of range")
+
+
+def _single(value: bytes, header: FrameHeader) -> Single:
+    return Single(
+        value,
+        timestamp_us=header.first_timestamp,
+        priority=_one_priority(header.priorities),
+        base_offset=header.base_offset,
+        ulid=int.from_bytes(header.ulid, "big"),
+    )
+
+
+def _one_priority(priorities: int) -> int:
+    """The priority of every row, where there is no column of it."""
+    return (priorities & ALL_PRIORITIES).bit_length() - 1 if priorities else Priority.NORMAL
 
 
 def _padded(size: int) -> int:

@@ -1,0 +1,84 @@
+"""A single message takes a shorter way into a frame and out of it, and nobody can tell."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import InvalidInput
+from penstock.record.batch import Batch
+from penstock.record.frame import decode, encode
+from penstock.record.schema import Priority, new_batch_ulid
+from penstock.record.single import COPY_BYTES_MAX, Single
+from tests.unit.record.strategies import QUICK
+
+ULID = new_batch_ulid(1_700_000_000_000_000_000)
+LENGTHS = [*range(40), 127, 128, 255, 256, 1000, 4095, 4096, 4660, 4661, 4662, 65536, 1 << 20]
+
+
+def written(batch: Batch, codec: str = "none") -> bytes:
+    frame = encode(batch, base_offset=7, ulid=ULID, stamp_us=99, codec=codec)
+    return b"".join(map(bytes, frame.buffers))
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_its_frame_is_to_the_byte_what_arrow_writes(codec: str) -> None:
+    for length in LENGTHS:
+        value = bytes(range(256)) * (length // 256) + bytes(length % 256)
+        assert written(Single(value), codec) == written(Batch.build([value]), codec)
+
+
+@QUICK
+@given(st.binary(max_size=300), st.sampled_from(Priority))
+def test_it_is_read_like_any_other_batch(value: bytes, priority: Priority) -> None:
+    single = decode(memoryview(written(Single.of(value, int(priority))))).batch
+    batch = Batch.build([value], priority=priority, timestamps_us=99)
+    assert single.messages() == [
+        type(m)(7, m.timestamp_us, m.value, m.key, m.headers, m.priority, m.expires_at_us, ULID)
+        for m in batch.messages()
+    ]
+    assert len(single) == 1
+    assert single.next_offset == 8
+    assert single.values.to_pylist() == [value]
+    assert single.offsets.to_pylist() == [7]
+    assert single.record_batch().slice(0, 1).num_rows == 1
+    assert single.message_bytes().tolist() == [len(value)]
+
+
+def test_short_values_are_copied_and_long_ones_shared() -> None:
+    for length in (COPY_BYTES_MAX // 2, COPY_BYTES_MAX * 2):
+        frame = written(Single(b"x" * length))
+        batch = decode(memoryview(frame)).batch
+        assert [m.value for m in batch] == [b"x" * length]
+        assert isinstance(batch, Single) == (length < COPY_BYTES_MAX)
+
+
+def test_it_can_be_sliced_filtered_taken_and_joined_like_any_other() -> None:
+    single = decode(memoryview(written(Single(b"a")))).batch
+    assert isinstance(single, Single)
+    assert [m.value for m in single.slice(0)] == [b"a"]
+    assert single.slice(1).messages() == []
+    assert single.filter([False]).messages() == []
+    assert [(m.offset, m.ulid) for m in single.filter([True])] == [(7, ULID)]
+    assert [(m.offset, m.value) for m in single.take([0, 0])] == [(7, b"a"), (7, b"a")]
+    other = Batch(Batch.build([b"b"]).data, single.columns, timestamp_us=99, base_offset=8, ulid=5)
+    joined = Batch.concat([single, other])
+    assert [(m.offset, m.ulid, m.value) for m in joined] == [(7, ULID, b"a"), (8, 5, b"b")]
+    assert [m.timestamp_us for m in single.stamped(3)] == [3]
+    assert [m.expires_at_us for m in single.expiring(4)] == [4]
+    assert [m.headers for m in single.with_headers([{"h": b"1"}])] == [{"h": b"1"}]
+    assert single.unplaced().base_offset is None
+
+
+@pytest.mark.parametrize("value", ["text", b"bytes", None, "größe"])
+def test_it_is_made_of_whatever_a_batch_can_be_made_of(value: bytes | str | None) -> None:
+    single, batch = Single.of(value, "high"), Batch.build([value], priority="high")
+    assert single.messages() == batch.messages()
+    assert written(single) == written(batch)
+
+
+@pytest.mark.parametrize(
+    ("value", "priority"), [(7, 2), ("\ud800", 2), (b"a", "urgent"), (b"a", 9), (b"a", None)]
+)
+def test_what_a_batch_refuses_it_refuses_too(value: object, priority: object) -> None:
+    with pytest.raises(InvalidInput):
+        Single.of(value, priority)  # type: ignore[arg-type]
