@@ -1,0 +1,207 @@
+"""Who holds which messages until when. A lease covers all that one receive handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+from pyroaring import BitMap64
+
+from penstock.delivery.ledger import Part
+from penstock.delivery.offsets import EMPTY, Offsets
+from penstock.delivery.timers import NEVER, TimerWheel
+
+STALE_MIN = 4096
+
+
+class Lease(msgspec.Struct, array_like=True, gc=False):
+    """Messages in the hands of a consumer. Times are ledger time, but for `wall_us`."""
+
+    nonce: int
+    deadline_ns: int
+    consumer: str
+    wall_us: int  # when they were handed out
+    parts: tuple[Part, ...]
+    open: BitMap64 | None = None  # those not given back or done; None: all of the one part
+    extended: dict[int, int] | None = None  # messages whose deadline is another one
+
+    def held(self) -> Offsets:
+        return self.parts[0].offsets if self.open is None else Offsets.of(self.open.copy())
+
+    def those_held(self, offsets: Offsets) -> Offsets:
+        return self.parts[0].offsets & offsets if self.open is None else offsets.within(self.open)
+
+    def overdue(self, now_ns: int) -> Offsets:
+        """What is held although its time is up."""
+        if not self.extended:
+            return self.held() if self.deadline_ns <= now_ns else EMPTY
+        late = BitMap64([o for o, deadline in self.extended.items() if deadline <= now_ns])
+        if self.deadline_ns <= now_ns:
+            late |= self.held().bitmap() - BitMap64(self.extended)
+        return self.those_held(Offsets.of(late))
+
+    def parts_of(self, offsets: Offsets) -> list[Part]:
+        """Its parts, cut down to some of the messages."""
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            return [Part(part.priority, offsets, part.delivery_count)]
+        cut = [(part, part.offsets & offsets) for part in self.parts]
+        return [Part(part.priority, some, part.delivery_count) for part, some in cut if some.count]
+
+
+class Taken(NamedTuple):
+    """What left a lease, and whose it was."""
+
+    parts: Sequence[Part]
+    consumer: str
+    wall_us: int
+
+
+class Leases:
+    """All leases by nonce, and a timer for each.
+
+    A lease on a single message, of which there may be very many, is kept packed: 64 bytes, where
+    the object and its numbers would take 300.
+    """
+
+    def __init__(self) -> None:
+        self._leases: dict[int, Lease | bytes] = {}
+        self._names: list[str] = []  # consumers, so that a packed lease can name its own
+        self._consumers: dict[str, int] = {}
+        self._timers = TimerWheel()
+        self._overdue: dict[int, None] = {}  # timers that rang for leases which are still here
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __contains__(self, nonce: int) -> bool:
+        return nonce in self._leases
+
+    def __iter__(self) -> Iterator[Lease]:
+        for nonce, lease in self._leases.items():
+            yield self._unpack(nonce, lease) if isinstance(lease, bytes) else lease
+
+    def get(self, nonce: int) -> Lease | None:
+        lease = self._leases.get(nonce)
+        return self._unpack(nonce, lease) if isinstance(lease, bytes) else lease
+
+    def add(self, lease: Lease) -> None:
+        nonce = lease.nonce
+        assert nonce not in self._leases, "a nonce is used once"
+        if len(lease.parts) > 1 and lease.open is None:
+            lease.open = BitMap64()
+            for part in lease.parts:
+                part.offsets.add_to(lease.open)
+        self._put(lease)
+        self._timers.add(lease.deadline_ns, nonce)
+        if lease.extended:
+            for deadline_ns in set(lease.extended.values()):
+                self._timers.add(deadline_ns, nonce)
+        if self._timers.count > 2 * len(self._leases) + STALE_MIN:
+            self._rebuild_timers()
+
+    def take(self, nonce: int, offsets: Offsets) -> Taken | None:
+        """Messages leave their lease; it ends with the last of them. None: no such lease."""
+        lease = self.get(nonce)
+        if lease is None:
+            return None
+        if lease.open is None:
+            whole = lease.parts[0].offsets
+            if offsets is whole or (whole & offsets).count == whole.count:
+                del self._leases[nonce]
+                return Taken(lease.parts, lease.consumer, lease.wall_us)
+            lease.open = whole.bitmap()
+        offsets = offsets.within(lease.open)
+        offsets.remove_from(lease.open)
+        if not lease.open:
+            del self._leases[nonce]
+        return Taken(lease.parts_of(offsets), lease.consumer, lease.wall_us)
+
+    def extend(self, nonce: int, offsets: Offsets, deadline_ns: int) -> None:
+        """Another deadline for some messages of a lease, or, if EMPTY, for the whole of it."""
+        lease = self.get(nonce)
+        if lease is None:
+            return
+        if offsets.count:
+            lease.extended = (lease.extended or {}) | dict.fromkeys(offsets, deadline_ns)
+        else:
+            lease.deadline_ns, lease.extended = deadline_ns, None
+        self._put(lease)
+        self._timers.add(deadline_ns, nonce)
+
+    def overdue(self, now_ns: int, limit: int) -> list[Lease]:
+        """Leases with messages whose time is up. They come again until these are taken."""
+        if now_ns >= self._timers.next_deadline():
+            self._overdue |= dict.fromkeys(self._timers.pop_due(now_ns)[1].tolist())
+        found: list[Lease] = []
+        gone: list[int] = []
+        for nonce in self._overdue:
+            lease = self.get(nonce)
+            if lease is None or not lease.overdue(now_ns).count:
+                gone.append(nonce)
+                continue
+            if len(found) == limit:
+                break
+            found.append(lease)
+        for nonce in gone:  # settled, or extended and with a later timer
+            del self._overdue[nonce]
+        return found
+
+    def next_deadline(self) -> int:
+        """When a lease is next overdue; NEVER if none is. May be early: that does no harm."""
+        if self._overdue:
+            return 0
+        return self._timers.next_deadline() if self._leases else NEVER
+
+    def forget(self, offsets: Offsets) -> None:
+        """Take messages out of whichever leases they are in."""
+        for lease in list(self):
+            gone = lease.those_held(offsets)
+            if gone.count:
+                self.take(lease.nonce, gone)
+
+    def _put(self, lease: Lease) -> None:
+        part = lease.parts[0]
+        if len(lease.parts) > 1 or part.offsets.count > 1 or lease.extended:
+            self._leases[lease.nonce] = lease
+            return
+        number = self._consumers.get(lease.consumer)
+        if number is None:
+            number = self._number(lease.consumer)
+        self._leases[lease.nonce] = _SINGLE.pack(
+            part.offsets.first,
+            lease.deadline_ns,
+            lease.wall_us,
+            part.delivery_count,
+            number,
+            part.priority,
+        )
+
+    def _unpack(self, nonce: int, packed: bytes) -> Lease:
+        offset, deadline_ns, wall_us, delivery_count, consumer, priority = _SINGLE.unpack(packed)
+        part = Part(priority, Offsets(offset, 1), delivery_count)
+        return Lease(nonce, deadline_ns, self._names[consumer], wall_us, (part,))
+
+    def _rebuild_timers(self) -> None:
+        """Timers of leases that were settled in time are in the way; most leases are."""
+        self._timers.clear()
+        for lease in self:
+            for deadline_ns in {lease.deadline_ns, *(lease.extended or {}).values()}:
+                self._timers.add(deadline_ns, lease.nonce)
+
+    def _number(self, consumer: str) -> int:
+        if len(self._names) > 2 * len(self._leases) + STALE_MIN:
+            # Consumers may have a new name for each receive: forget those that hold nothing.
+            leases = list(self)
+            self._names, self._consumers = [], {}
+            for lease in leases:
+                self._put(lease)
+        number = self._consumers[consumer] = len(self._names)
+        self._names.append(consumer)
+        return number
+
+
+# offset, deadline_ns, wall_us; delivery_count, number of the consumer; priority
+_SINGLE = Struct("<qqqIIB")

@@ -1,0 +1,368 @@
+"""What one group sees of one partition as a queue: receive, ack, nack, reject, extend, expire.
+
+Every call decides and changes nothing. It returns a `Decision`, and the broker, one call at a time
+for each partition, does with it what makes it true:
+
+1. stores its dead letters in the dead-letter topic,
+2. appends its events to the ledger as one entry,
+3. gives the same events to `apply`.
+
+A crash between any two of these loses nothing: without step 2 the messages are where they were,
+and at worst a dead letter is there twice. A failed append is a decision that was never made.
+
+Time is the monotonic clock's. Leases and delays are kept in ledger time, which goes on from the
+last event of the former life: a lease gets the rest of its time again after a restart, and a wall
+clock that is set, by any amount, neither ends a lease nor keeps it alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+import msgspec
+
+from penstock.delivery.backoff import Backoff
+from penstock.delivery.lanes import WEIGHTS, Source, Turns
+from penstock.delivery.leases import Lease
+from penstock.delivery.ledger import (
+    Acked,
+    Event,
+    Expired,
+    Extended,
+    Leased,
+    Nacked,
+    Part,
+    Passed,
+    Reason,
+    Rejected,
+    Sought,
+    Trimmed,
+    Truncated,
+)
+from penstock.delivery.offsets import Offsets
+from penstock.delivery.picking import DeadLetter, Pick
+from penstock.delivery.state import LEASE_RAN_OUT, GroupState
+from penstock.delivery.timers import NEVER
+from penstock.errors import (
+    AlreadySettled,
+    DeliveryError,
+    InvalidInput,
+    InvalidReceipt,
+    LeaseLost,
+)
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """How a group is served."""
+
+    max_retries: int | None = 3  # after so many more deliveries it is a dead letter; None: never
+    backoff: Backoff = Backoff()
+    in_flight_max: int | None = None
+    ordered_by_key: bool = False
+    weights: tuple[int, int, int, int, int] = WEIGHTS
+    boost_after_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        if min(self.weights) < 1:
+            raise InvalidInput(f"lane weights {self.weights}: each must be at least 1")
+        if self.max_retries is not None and self.max_retries < 0:
+            raise InvalidInput(f"max_retries is {self.max_retries}; it must be at least 0")
+        if self.in_flight_max is not None and self.in_flight_max < 1:
+            raise InvalidInput(f"in_flight_max is {self.in_flight_max}; it must be at least 1")
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What is to be done; nothing of it has happened yet."""
+
+    events: tuple[Event, ...] = ()
+    dead_letters: tuple[DeadLetter, ...] = ()
+    refused: dict[int, type[DeliveryError]] = {}  # by offset: why it cannot be settled
+
+    @property
+    def leased(self) -> Leased | None:
+        """What a receive hands out, in the order of its parts."""
+        first = self.events[0] if self.events else None
+        return first if isinstance(first, Leased) else None
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    committed: int
+    depth: int  # not done: ready, in flight or waiting for a retry
+    ready: int
+    in_flight: int
+    retrying: int
+    in_flight_by_priority: tuple[int, ...]
+    retrying_by_priority: tuple[int, ...]
+    cursors: tuple[int, ...]  # by priority: no message below was never handed out
+
+
+NOTHING = Decision()
+
+
+class GroupQueue:
+    def __init__(
+        self,
+        state: GroupState,
+        policy: Policy,
+        now_ns: int,
+        random: Random | None = None,
+    ) -> None:
+        """`state` as the ledger left it; its time goes on from `now_ns`."""
+        self.state = state
+        self.policy = policy
+        self._random = random
+        self._turns = Turns(policy.weights)
+        self._ahead_ns = state.time_ns - now_ns  # ledger time minus the clock's
+
+    def receive(
+        self,
+        now_ns: int,
+        wall_us: int,
+        *,
+        max_messages: int,
+        visibility_ns: int,
+        consumer: str,
+        nonce: int,
+        source: Source,
+        end: int,
+    ) -> Decision:
+        """Hand out messages below `end` under one lease; its nonce must be new.
+
+        The caller expires first. A decision may have events without a lease: messages outlived
+        their TTL. Then more may be ready, so make it true and call again.
+        """
+        state = self.state
+        if nonce in state.leases:
+            raise InvalidInput("the nonce of a lease that exists cannot be used again")
+        count = max_messages
+        if self.policy.in_flight_max is not None:
+            count = min(count, self.policy.in_flight_max - state.in_flight)
+        if count <= 0:
+            return NOTHING
+        at_ns = now_ns + self._ahead_ns
+        ready = state.lanes.look(source, end, state.unseen)
+        due = state.retries.look(at_ns)
+        if ready and not due and not ready & ready - 1 and not self.policy.ordered_by_key:
+            # One lane and only new messages: by far the most frequent case.
+            lane = state.lanes[ready.bit_length() - 1]
+            lane.look(count, source, end, state.unseen)
+            found = lane.peek(0, count)
+            if not source.expired(found, wall_us).count:
+                part, passed = Part(lane.priority, found), lane.at(found.count)
+                leased = Leased(at_ns, nonce, visibility_ns, consumer, wall_us, (part,), passed)
+                return Decision((leased,))
+        ready |= due
+        pick = Pick(state, source, end, wall_us, ordered=self.policy.ordered_by_key)
+        if ready & ready - 1:
+            self._turns.share(count, ready, pick.draw, lambda: self._boosted(source, wall_us))
+        elif ready:
+            pick.draw(ready.bit_length() - 1, count)
+        events = pick.events(at_ns, nonce, visibility_ns, consumer)
+        return Decision(events, pick.dead_letters()) if events else NOTHING
+
+    def ready(self, now_ns: int, source: Source, end: int) -> int:
+        """A bit for each priority of which there is a message to hand out now."""
+        state = self.state
+        new = state.lanes.look(source, end, state.unseen)
+        return new | state.retries.look(now_ns + self._ahead_ns)
+
+    def ack(self, now_ns: int, nonce: int, offsets: Offsets | None = None) -> Decision:
+        """Messages are done. Without offsets: all that the lease holds; LeaseLost if it is gone."""
+        _, held, refused = self._held(now_ns, nonce, offsets)
+        return Decision((Acked(nonce, held),) if held.count else (), (), refused)
+
+    def nack(
+        self,
+        now_ns: int,
+        nonce: int,
+        offsets: Offsets | None = None,
+        *,
+        delay_ns: int | None = None,
+        error: str = "",
+    ) -> Decision:
+        """Messages are given back, to be tried again after a delay, by default the backoff's."""
+        lease, held, refused = self._held(now_ns, nonce, offsets)
+        if lease is None or not held.count:
+            return Decision(refused=refused)
+        at_ns = now_ns + self._ahead_ns
+        again, letters = self._sort_out(lease, held, error)
+        events: list[Event] = _rejected(nonce, letters)
+        for delivery_count, members in _by_count(again).items():
+            wait_ns = delay_ns
+            if wait_ns is None:
+                delay_ms = self.policy.backoff.delay_ms(delivery_count, self._random)
+                wait_ns = delay_ms * 1_000_000
+            events.append(Nacked(at_ns, nonce, members, wait_ns, error))
+        return Decision(tuple(events), tuple(letters), refused)
+
+    def reject(
+        self, now_ns: int, nonce: int, offsets: Offsets | None = None, *, error: str = ""
+    ) -> Decision:
+        """Messages are given up and go straight to the dead letters."""
+        lease, held, refused = self._held(now_ns, nonce, offsets)
+        if lease is None or not held.count:
+            return Decision(refused=refused)
+        letters = self._letters(lease, lease.parts_of(held), "rejected", error)
+        return Decision((Rejected(nonce, held, "rejected"),), tuple(letters), refused)
+
+    def extend(
+        self, now_ns: int, nonce: int, offsets: Offsets | None = None, *, visibility_ns: int
+    ) -> Decision:
+        """Messages are held for this long from now on; shorter than before is allowed too."""
+        lease, held, refused = self._held(now_ns, nonce, offsets)
+        if lease is None or not held.count:
+            return Decision(refused=refused)
+        at_ns = now_ns + self._ahead_ns
+        if held == lease.held():
+            return Decision((Extended(at_ns, nonce, visibility_ns),), (), refused)
+        return Decision((Extended(at_ns, nonce, visibility_ns, held),), (), refused)
+
+    def expire(self, now_ns: int, limit: int = 1000) -> Decision:
+        """Take back what was held too long, from at most `limit` leases; to be called when
+        `next_deadline` has come, and again while it has."""
+        at_ns = now_ns + self._ahead_ns
+        self.state.retries.look(at_ns)  # what fell due is no longer a deadline
+        events: list[Event] = []
+        dead: list[DeadLetter] = []
+        for lease in self.state.leases.overdue(at_ns, limit):
+            again, letters = self._sort_out(lease, lease.overdue(at_ns), LEASE_RAN_OUT)
+            events += _rejected(lease.nonce, letters)
+            if again:
+                members = _union(part.offsets for part in again)
+                events.append(Expired(at_ns, lease.nonce, members))
+            dead += letters
+        return Decision(tuple(events), tuple(dead)) if events else NOTHING
+
+    def seek(self, offset: int) -> Decision:
+        """Start again from an offset, forwards or back. All leases are lost, and all counts."""
+        return Decision((Sought(offset),))
+
+    def trim(self, before: int) -> Decision:
+        """Everything below is done with: the log dropped it, or it is purged."""
+        if before <= self.state.committed:
+            return NOTHING
+        passed = min(lane.after(before) for lane in self.state.lanes)
+        return Decision((Trimmed(before), Passed(passed)))
+
+    def truncate(self, end: int) -> Decision:
+        """To be called after a recovery: the log ends here, whatever the ledger knows beyond."""
+        return Decision((Truncated(end),)) if end < self.state.reach else NOTHING
+
+    def apply(self, events: Iterable[Event]) -> None:
+        """The events of a decision are stored: they count."""
+        self.state.apply(events)
+
+    def next_deadline(self) -> int | None:
+        """When, by the caller's clock, a lease runs out or a message falls due for a retry."""
+        next_ns = min(self.state.leases.next_deadline(), self.state.retries.next_deadline())
+        return None if next_ns == NEVER else next_ns - self._ahead_ns
+
+    @property
+    def committed(self) -> int:
+        return self.state.committed
+
+    def stats(self, end: int) -> Stats:
+        """`end`: where the log ends. Offsets without a message count as ready until passed."""
+        state = self.state
+        depth = max(0, end - state.committed - len(state.acked.above))
+        return Stats(
+            committed=state.committed,
+            depth=depth,
+            ready=max(0, depth - len(state.outstanding)),
+            in_flight=state.in_flight,
+            retrying=len(state.retries.waiting),
+            in_flight_by_priority=tuple(state.in_flight_of),
+            retrying_by_priority=tuple(state.retries.waiting_of),
+            cursors=state.lanes.cursors,
+        )
+
+    def snapshot(self, now_ns: int) -> bytes:
+        """The state as it is now, with the time that each lease has left."""
+        self.state.time_ns = max(self.state.time_ns, now_ns + self._ahead_ns)
+        return self.state.snapshot()
+
+    def _held(
+        self, now_ns: int, nonce: int, offsets: Offsets | None
+    ) -> tuple[Lease | None, Offsets, dict[int, type[DeliveryError]]]:
+        """What of the offsets this nonce may settle now, and why not the rest."""
+        lease = self.state.leases.get(nonce)
+        if lease is not None:
+            held = lease.held() if offsets is None else lease.those_held(offsets)
+            at_ns = now_ns + self._ahead_ns
+            if lease.deadline_ns <= at_ns or lease.extended:
+                held -= lease.overdue(at_ns)
+        else:
+            held = Offsets(0, 0)
+        if offsets is None:
+            if not held.count:
+                raise LeaseLost
+            return lease, held, {}
+        if held.count == offsets.count:
+            return lease, held, {}
+        return lease, held, {offset: self._why_not(offset) for offset in offsets - held}
+
+    def _why_not(self, offset: int) -> type[DeliveryError]:
+        if offset in self.state.acked:
+            return AlreadySettled
+        return LeaseLost if offset in self.state.outstanding else InvalidReceipt
+
+    def _sort_out(
+        self, lease: Lease, offsets: Offsets, error: str
+    ) -> tuple[list[Part], list[DeadLetter]]:
+        """Which of the messages are tried again, and the letters of those that are not."""
+        parts = lease.parts_of(offsets)
+        retries = self.policy.max_retries
+        if retries is None:
+            return parts, []
+        dead = [part for part in parts if part.delivery_count > retries]
+        again = [part for part in parts if part.delivery_count <= retries]
+        return again, self._letters(lease, dead, "max_retries", error)
+
+    def _letters(
+        self, lease: Lease, parts: Sequence[Part], reason: Reason, error: str
+    ) -> list[DeadLetter]:
+        return [
+            DeadLetter(
+                offsets=members,
+                reason=reason,
+                attempts=part.delivery_count,
+                first_delivery_us=first_us,
+                last_delivery_us=lease.wall_us,
+                consumer=lease.consumer,
+                error=error,
+            )
+            for part in parts
+            for first_us, members in self.state.firsts(part, lease.wall_us).items()
+        ]
+
+    def _boosted(self, source: Source, wall_us: int) -> int:
+        """A bit for each lane whose next message has waited long."""
+        boosted = 0
+        for lane in self.state.lanes:
+            if len(lane):
+                waited_us = wall_us - source.arrived_us(lane.at(0))
+                if waited_us >= self.policy.boost_after_ms * 1000:
+                    boosted |= 1 << lane.priority
+        return boosted
+
+
+def _rejected(nonce: int, letters: Sequence[DeadLetter]) -> list[Event]:
+    if not letters:
+        return []
+    return [Rejected(nonce, _union(letter.offsets for letter in letters), "max_retries")]
+
+
+def _by_count(parts: Iterable[Part]) -> dict[int, Offsets]:
+    groups: dict[int, Offsets] = {}
+    for part in parts:
+        known = groups.get(part.delivery_count)
+        groups[part.delivery_count] = part.offsets if known is None else known | part.offsets
+    return groups
+
+
+def _union(sets: Iterable[Offsets]) -> Offsets:
+    union = Offsets(0, 0)
+    for offsets in sets:
+        union |= offsets
+    return union
