@@ -1,0 +1,1 @@
+"""Stream mode, pure: members, assignment, offsets, cooperative rebalance."""
