@@ -1,0 +1,661 @@
+"""The one facade that every door calls: topics, publishing, queues, delays, dead letters, streams.
+
+Calls are synchronous and short, and any thread may make them. None of them waits: `receive` gives
+what is ready now, and whoever wants to wait adds a callback with `on_news`. What has to be durable
+comes with a future.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from penstock.broker.dead_letters import DeadLetters, to_letters
+from penstock.broker.delays import DelayedMessage, DelayStats, delayed_id
+from penstock.broker.housekeeper import Housekeeper
+from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
+from penstock.broker.partition import Delivered, Partition, Settled
+from penstock.broker.settings import (
+    DEAD_LETTER_SETTINGS,
+    DELAY_MS_MAX,
+    VISIBILITY_MS_MAX,
+    TopicSettings,
+    parse_settings,
+)
+from penstock.broker.stats import TopicStats, topic_stats
+from penstock.broker.store import Store
+from penstock.broker.streams import Streams
+from penstock.broker.topic import Placed, Producer, Topic, dedup_names
+from penstock.clock import Clock, SystemClock
+from penstock.delivery.offsets import Int64s, Offsets
+from penstock.delivery.picking import DeadLetter
+from penstock.delivery.queue import Decision, GroupQueue
+from penstock.errors import (
+    BrokerClosed,
+    InvalidInput,
+    PenstockError,
+    TopicExists,
+    TopicNotFound,
+)
+from penstock.log.base import Appended, Batches
+from penstock.log.commit import Committer
+from penstock.log.files import DiskFiles, FileSystem
+from penstock.record.batch import Batch
+from penstock.record.schema import Priority
+
+_logger = logging.getLogger("penstock.broker")
+
+RECEIVE_MAX = 100_000
+ERROR_LENGTH_MAX = 4096  # characters that are kept of what a consumer says went wrong
+RETENTION_EVERY_NS = 60 * 1_000_000_000
+TURNS_PASSED_OVER_MAX = 4
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a broker works on its data folder."""
+
+    auto_create: bool = False
+    """Make a topic when somebody publishes to one, or receives from one, that is not there."""
+    owner: str = ""
+    """What a second process is told about who has the folder; by default this process."""
+    free_bytes_min: int = 100 << 20
+
+
+class Broker:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        config: BrokerConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        files: FileSystem | None = None,
+        committer: Committer | None = None,
+        housekeeping: bool = True,
+    ) -> None:
+        """Open a data folder, or make one. Without `housekeeping` the caller calls `housekeep`."""
+        self.folder = os.path.abspath(os.fspath(folder))
+        self.config = config or BrokerConfig()
+        self.clock = clock or SystemClock()
+        self._files = files or DiskFiles()
+        self._lock = threading.RLock()
+        self._closed = False
+        self._topics: dict[TopicName, Topic] = {}
+        self._chores: dict[TopicName, list[Callable[[int], int | None]]] = {}
+        self._turns = count()
+        self._passed_over: dict[tuple[TopicName, str], int] = {}
+        self._housekeeper = Housekeeper(self.clock)
+        self._files.make_folder(self.folder)
+        self._folder_lock = self._files.lock(self.folder, self.config.owner or _this_process())
+        try:
+            self._store = Store(
+                self.folder, self._files, self.clock, committer, self.config.free_bytes_min
+            )
+            self._catalog = self._store.catalog()
+            self._store.remove_strays(self._catalog)
+            for name in self._catalog:
+                self._open(name)
+            self.streams = Streams(self._store.groups(), self)
+        except BaseException:
+            self._folder_lock.release()
+            raise
+        if housekeeping:
+            self._housekeeper.start()
+
+    # Topics.
+
+    def create_topic(
+        self, name: TopicName, settings: dict[str, Any] | TopicSettings, exist_ok: bool = False
+    ) -> TopicSettings:
+        if isinstance(settings, dict):
+            base = DEAD_LETTER_SETTINGS if name.is_dead_letters else None
+            settings = parse_settings(settings, base)
+        with self._lock:
+            self._check_open()
+            if name in self._catalog:
+                if exist_ok:
+                    return self._catalog.settings(name)
+                raise TopicExists(str(name))
+            self._store.remove_topic(name)
+            self._catalog.create(name, settings)
+            try:
+                self._open(name)
+            except BaseException:  # no room for its files, say: it can be created later
+                self._catalog.delete(name)
+                raise
+        self.streams.topics_changed()
+        return settings
+
+    def alter_topic(self, name: TopicName, settings: dict[str, Any]) -> TopicSettings:
+        """Change settings. Partitions can be added, never taken away."""
+        with self._lock:
+            topic = self.topic(name, create=False)
+            new = parse_settings(settings, topic.settings)
+            if new.partitions < len(topic.partitions):
+                raise InvalidInput(
+                    f"topic {name} has {len(topic.partitions)} partitions; they can be added, "
+                    "not taken away: their messages would be lost"
+                )
+            self._catalog.alter(name, new)
+            for number in range(len(topic.partitions), new.partitions):
+                added = self._store.open_partition(name, number, new, self._bury_of(name))
+                self._keep_house_of(topic, added)
+                topic.partitions.append(added)  # last: whoever sees it may use it
+            topic.change(new, new.log_config(self.config.free_bytes_min))
+            topic.tend()
+        self.streams.topics_changed()
+        topic.waiters.notify()
+        return new
+
+    def delete_topic(self, name: TopicName) -> None:
+        """With all its messages, delays and groups; its dead letters stay."""
+        with self._lock:
+            self._check_open()
+            self._catalog.delete(name)
+            self._close(name)
+            self._store.remove_topic(name)
+        self.streams.topics_changed(deleted=name)
+
+    def topics(self, namespace: str | None = None) -> list[TopicName]:
+        return [n for n in self._catalog if namespace is None or n.namespace == namespace]
+
+    def namespaces(self) -> list[str]:
+        return sorted({DEFAULT_NAMESPACE, *(name.namespace for name in self._catalog)})
+
+    def open_topics(self) -> list[Topic]:
+        return list(self._topics.values())
+
+    def topic(self, name: TopicName, create: bool | None = None) -> Topic:
+        """A topic that is there, or is made if that is allowed."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
+        self._check_open()
+        if not (self.config.auto_create if create is None else create):
+            raise TopicNotFound(str(name))
+        topic_name(name.topic, name.namespace)
+        self.create_topic(name, {}, exist_ok=True)
+        return self._topics[name]
+
+    # Publishing.
+
+    def publish(
+        self,
+        name: TopicName,
+        batch: Batch,
+        *,
+        partition: int | None = None,
+        producer: Producer | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+    ) -> list[Placed]:
+        """Store messages. When this returns the operating system has them; see the futures."""
+        if not len(batch):
+            self.topic(name)
+            return []
+        if dedup_ids is None:
+            topic = self.topic(name)
+            placed = topic.publish(batch, partition=partition, producer=producer)
+        else:
+            dedup_names(dedup_ids, len(batch))
+            topic = self.topic(name)
+            self._catalog.note_dedup(name)
+            placed = topic.publish_once(batch, dedup_ids, partition)
+        for number in {each.partition for each in placed}:
+            self._plan(name, topic.partitions[number], None)
+        return placed
+
+    def delay(
+        self,
+        name: TopicName,
+        batch: Batch,
+        deliver_at_us: int | Int64s,
+        *,
+        partition: int | None = None,
+    ) -> tuple[list[str], Appended]:
+        """Store messages that are to be delivered later; their ids, to cancel them by."""
+        latest = int(np.max(deliver_at_us, initial=0))
+        if latest > self.clock.wall_ns() // 1000 + DELAY_MS_MAX * 1000:
+            raise InvalidInput("a message can be delayed by 90 days at the most")
+        topic = self.topic(name)
+        appended = topic.delay(batch, deliver_at_us, partition)
+        self._housekeeper.plan(
+            self._chores[name][0], topic.delays.next_deadline(self.clock.monotonic_ns())
+        )
+        ids = [
+            delayed_id(appended.first_offset + row, appended.ulid + row)
+            for row in range(len(batch))
+        ]
+        return ids, appended
+
+    def cancel(self, name: TopicName, id_: str) -> bool:
+        return self.topic(name, create=False).delays.cancel(id_)
+
+    def delayed(
+        self, name: TopicName, after: int = 0, limit: int = 100
+    ) -> list[tuple[int, DelayedMessage]]:
+        return self.topic(name, create=False).delays.pending(after, limit)
+
+    def delay_stats(self, name: TopicName) -> DelayStats:
+        return self.topic(name, create=False).delays.stats()
+
+    # Queue mode.
+
+    def receive(
+        self,
+        name: TopicName,
+        group: str,
+        max_messages: int = 1,
+        *,
+        visibility_ns: int | None = None,
+        consumer: str = "",
+        partition: int | None = None,
+    ) -> list[Delivered]:
+        """Messages that are ready now, each under a lease; an empty list if there are none."""
+        group_name(group)
+        if type(max_messages) is not int or not 1 <= max_messages <= RECEIVE_MAX:
+            raise InvalidInput(f"max_messages is {max_messages!r}; from 1 to {RECEIVE_MAX}")
+        _check_text("consumer", consumer)
+        if visibility_ns is not None:
+            self._check_visibility(visibility_ns)
+        topic = self.topic(name)
+        if visibility_ns is None:
+            visibility_ns = topic.settings.visibility_ms * 1_000_000
+        delivered: list[Delivered] = []
+        wanted = max_messages
+        for each in self._in_turn(topic, group, partition):
+            try:
+                got = each.receive(group, wanted, visibility_ns, consumer)
+            except NoDeadLetterTopic:
+                self._make_dead_letter_topic(name)
+                got = each.receive(group, wanted, visibility_ns, consumer)
+            if got is not None:
+                delivered.append(got)
+                wanted -= got.count
+                self._plan(name, each, self.clock.monotonic_ns() + visibility_ns)
+                if not wanted:
+                    break
+        return delivered
+
+    def ack(
+        self, name: TopicName, partition: int, group: str, nonce: int, offsets: Offsets | None
+    ) -> Settled:
+        return self._settle(
+            name, partition, group, lambda q, now: q.ack(now, nonce, offsets), done=True
+        )
+
+    def nack(
+        self,
+        name: TopicName,
+        partition: int,
+        group: str,
+        nonce: int,
+        offsets: Offsets | None,
+        *,
+        delay_ns: int | None = None,
+        error: str = "",
+    ) -> Settled:
+        _check_text("error", error)
+        if delay_ns is not None and delay_ns > DELAY_MS_MAX * 1_000_000:
+            raise InvalidInput("a message can be delayed by 90 days at the most")
+        error = error[:ERROR_LENGTH_MAX]
+        return self._settle(
+            name,
+            partition,
+            group,
+            lambda q, now: q.nack(now, nonce, offsets, delay_ns=delay_ns, error=error),
+        )
+
+    def reject(
+        self,
+        name: TopicName,
+        partition: int,
+        group: str,
+        nonce: int,
+        offsets: Offsets | None,
+        *,
+        error: str = "",
+    ) -> Settled:
+        _check_text("reason", error)
+        error = error[:ERROR_LENGTH_MAX]
+        return self._settle(
+            name,
+            partition,
+            group,
+            lambda q, now: q.reject(now, nonce, offsets, error=error),
+            done=True,
+        )
+
+    def extend(
+        self,
+        name: TopicName,
+        partition: int,
+        group: str,
+        nonce: int,
+        offsets: Offsets | None,
+        *,
+        visibility_ns: int,
+    ) -> Settled:
+        self._check_visibility(visibility_ns)
+        return self._settle(
+            name,
+            partition,
+            group,
+            lambda q, now: q.extend(now, nonce, offsets, visibility_ns=visibility_ns),
+        )
+
+    def seek(self, name: TopicName, group: str, offsets: dict[int, int]) -> None:
+        """Let a group start again at an offset of each partition that is named."""
+        topic = self.topic(name, create=False)
+        for number, offset in offsets.items():
+            topic.partition(number).seek(group_name(group), offset)
+        topic.waiters.notify()
+
+    def offsets_at(self, name: TopicName, timestamp_us: int) -> dict[int, int]:
+        """In each partition, the first message at or after a time."""
+        partitions = self.topic(name, create=False).partitions
+        return {p.number: p.log.find(timestamp_us) for p in partitions}
+
+    def read(
+        self, name: TopicName, partition: int, offset: int, max_bytes: int = 1 << 20
+    ) -> Batches:
+        """Messages as they lie in the log, for streams, peeking and replay; changes nothing."""
+        return self.topic(name, create=False).partition(partition).log.read(offset, max_bytes)
+
+    def purge(self, name: TopicName, group: str | None = None) -> int:
+        """Drop every message, or only skip them for one group; how many there were."""
+        topic = self.topic(name, create=False)
+        if group is not None:
+            return sum(p.purge(group_name(group)) for p in topic.partitions)
+        purged = 0
+        for partition in topic.partitions:
+            purged += partition.log.end - partition.log.start
+            partition.trim_to(partition.log.end)
+        return purged + topic.delays.purge()
+
+    def groups(self, name: TopicName) -> list[str]:
+        """The groups that read this topic as a queue."""
+        partitions = self.topic(name, create=False).partitions
+        return sorted({group for p in partitions for group in [*p.queues] if group[0] != "~"})
+
+    def delete_group(self, name: TopicName, group: str) -> bool:
+        partitions = self.topic(name, create=False).partitions
+        return sum(p.delete_group(group_name(group)) for p in partitions) > 0
+
+    def stats(self, name: TopicName) -> TopicStats:
+        return topic_stats(self, self.topic(name, create=False))
+
+    def dead_letters(self, name: TopicName) -> DeadLetters:
+        return DeadLetters(self, name)
+
+    # Waiting, and time.
+
+    def on_news(self, name: TopicName, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when there may be something to receive; returns how to stop that."""
+        waiters = self.topic(name).waiters
+        ticket = waiters.add(callback)
+        return lambda: waiters.remove(ticket)
+
+    def housekeep(self) -> int:
+        """Do everything that is due now; for callers that run without the thread."""
+        return self._housekeeper.run_due()
+
+    def next_deadline(self) -> int | None:
+        return self._housekeeper.next_deadline()
+
+    def consumed(self, topics: set[str]) -> None:
+        """A stream group got on, so that retention may have something to do."""
+        for topic in self.open_topics():
+            if topic.settings.retention_mode == "consumed" and str(topic.name) in topics:
+                topic.tend()
+
+    def plan(self, chore: Callable[[int], int | None], deadline_ns: int | None) -> None:
+        self._housekeeper.plan(chore, deadline_ns)
+
+    def close(self) -> None:
+        """Leave a clean folder: everything synced, state written down, the lock released."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._housekeeper.stop()
+        with self._lock:
+            for topic in self._topics.values():
+                try:
+                    topic.checkpoint()
+                except PenstockError as exc:  # a full disk, say: the next start takes longer
+                    _logger.warning("no checkpoint of %s: %s", topic.name, exc)
+            with ExitStack() as closing:  # all of it, whatever fails on the way
+                closing.callback(self._folder_lock.release)
+                closing.callback(self._topics.clear)
+                closing.callback(self._catalog.close)
+                closing.callback(self.streams.close)
+                for topic in self._topics.values():
+                    closing.callback(topic.waiters.notify)
+                    closing.callback(topic.close)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Inside.
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BrokerClosed(f"the broker on {self.folder} was closed; connect again to go on")
+
+    def _check_visibility(self, visibility_ns: int) -> None:
+        if not 0 < visibility_ns <= VISIBILITY_MS_MAX * 1_000_000:
+            raise InvalidInput("visibility must be more than nothing and at most 12 hours")
+
+    def _open(self, name: TopicName) -> None:
+        topic = self._store.open_topic(name, self._catalog.settings(name), self._bury_of(name))
+        if self._catalog.uses_dedup(name):
+            topic.rebuild_dedup()
+        self._topics[name] = topic
+        now_ns = self.clock.monotonic_ns()
+
+        def move_due(now_ns: int) -> int | None:
+            if topic.move_due():
+                for partition in topic.partitions:
+                    self._plan(name, partition, None)
+            return topic.delays.next_deadline(self.clock.monotonic_ns())
+
+        def retain(now_ns: int) -> int | None:
+            topic.retention_is_planned = False
+            self._retain(topic)
+            return self._next_retention(topic, now_ns)
+
+        def plan_retention() -> None:
+            self._housekeeper.plan(retain, self.clock.monotonic_ns() + RETENTION_EVERY_NS)
+
+        self._chores[name] = [move_due, retain]
+        topic.plan_retention = plan_retention
+        self._housekeeper.plan(move_due, topic.delays.next_deadline(now_ns))
+        self._housekeeper.plan(retain, self._next_retention(topic, now_ns))
+        if topic.settings.retention_mode == "consumed":
+            topic.tend()
+        for partition in topic.partitions:
+            self._keep_house_of(topic, partition)
+
+    def _keep_house_of(self, topic: Topic, partition: Partition) -> None:
+        def expire(now_ns: int) -> int | None:
+            try:
+                partition.expire(now_ns)
+            except NoDeadLetterTopic:
+                self._make_dead_letter_topic(topic.name)
+                partition.expire(now_ns)
+            # Always: another receiver may have noticed before us that something fell due, and
+            # have left some of it.
+            topic.waiters.notify()
+            if partition.checkpoint_is_due():
+                topic.delays.sync()
+                partition.checkpoint()
+            return partition.next_deadline()
+
+        self._chores[topic.name].append(expire)
+        self._housekeeper.plan(expire, partition.next_deadline())
+
+    def _close(self, name: TopicName) -> None:
+        topic = self._topics.pop(name)
+        for chore in self._chores.pop(name):
+            self._housekeeper.forget(chore)
+        topic.close()
+        topic.waiters.notify()
+
+    def _plan(self, name: TopicName, partition: Partition, due_ns: int | None) -> None:
+        """See to it that somebody looks at a partition in time."""
+        if partition.checkpoint_is_due():
+            due_ns = self.clock.monotonic_ns()
+        chores = self._chores.get(name)
+        if due_ns is not None and chores is not None:
+            self._housekeeper.plan(chores[2 + partition.number], due_ns)
+
+    def _settle(
+        self,
+        name: TopicName,
+        partition: int,
+        group: str,
+        decide: Callable[[GroupQueue, int], Decision],
+        *,
+        done: bool = False,
+    ) -> Settled:
+        """`done`: the messages are, so that nothing new falls due."""
+        topic = self.topic(name, create=False)
+        target = topic.partition(partition)
+        try:
+            settled = target.settle(group, decide)
+        except NoDeadLetterTopic:
+            self._make_dead_letter_topic(name)
+            settled = target.settle(group, decide)
+        self._plan(name, target, None if done else target.next_deadline())
+        if topic.settings.in_flight_max is not None or topic.settings.ordered_by_key:
+            topic.waiters.notify()  # what waited for room, or for its key, may go now
+        if topic.settings.retention_mode == "consumed":
+            topic.tend()
+        return settled
+
+    def _in_turn(self, topic: Topic, group: str, partition: int | None) -> list[Partition]:
+        """The partitions to ask, another one first each time, so that none is left behind."""
+        if partition is not None:
+            return [topic.partition(partition)]
+        partitions = topic.partitions
+        if len(partitions) == 1:
+            return partitions
+        start = next(self._turns) % len(partitions)
+        order = partitions[start:] + partitions[:start]
+        best = {each.number: each.best_ready(group) for each in order}
+        # The best that is ready goes first wherever it lies. But a partition whose turn it was
+        # for the fourth time gets it, so that steady urgent traffic elsewhere starves nobody.
+        first = best[order[0].number]
+        passed_over = self._passed_over.get((topic.name, group), 0)
+        if min(best.values()) < first < len(Priority):
+            passed_over += 1
+            if passed_over == TURNS_PASSED_OVER_MAX:
+                self._passed_over[topic.name, group] = 0
+                return order
+            self._passed_over[topic.name, group] = passed_over
+        elif passed_over:
+            self._passed_over.pop((topic.name, group), None)
+        return sorted(order, key=lambda each: best[each.number])
+
+    def _bury_of(self, name: TopicName) -> Callable[[int, str, DeadLetter, list[Batch]], None]:
+        def bury(partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
+            settings = self._catalog.settings(name)
+            if letter.reason == "expired" and not settings.dead_letter_expired:
+                return
+            if name.is_dead_letters or not batches:
+                return
+            dead = self._topics.get(name.dead_letters)
+            if dead is None:
+                raise NoDeadLetterTopic
+            for batch in batches:
+                for letters in to_letters(name.topic, partition, group, letter, batch):
+                    dead.publish(letters)
+            if settings.fsync != "never":
+                # The message is about to be done with: its letter has to last longer than that.
+                for each in dead.partitions:
+                    each.log.sync()
+
+        return bury
+
+    def _make_dead_letter_topic(self, name: TopicName) -> None:
+        """On demand. No partition's lock may be held: who changes topics takes those after ours."""
+        self.create_topic(name.dead_letters, DEAD_LETTER_SETTINGS, exist_ok=True)
+
+    def _retain(self, topic: Topic) -> None:
+        now_us = self.clock.wall_ns() // 1000
+        settings = topic.settings
+        for partition in topic.partitions:
+            if settings.retention_mode == "consumed":
+                floor = self._consumed(topic, partition)
+                if floor > partition.log.start:
+                    partition.trim_to(floor)
+            elif partition.log.retain(settings.retention(), now_us):
+                partition.follow_log_start()
+            if settings.compacted:
+                partition.log.compact(now_us, keyed=True)
+
+    def _next_retention(self, topic: Topic, now_ns: int) -> int | None:
+        """When something grows too old, if nothing comes or is done before."""
+        settings = topic.settings
+        if settings.retention_mode == "consumed" or settings.retention_ms is None:
+            return None
+        oldest_us = [
+            partition.log.segments[0].last_timestamp
+            for partition in topic.partitions
+            if partition.log.end > partition.log.start
+            and len(partition.log.segments) >= settings.keep_segments
+        ]
+        if not oldest_us:
+            return None
+        left_us = min(oldest_us) + settings.retention_ms * 1000 - self.clock.wall_ns() // 1000
+        return now_ns + (left_us * 1000 + 1000 if left_us > 0 else RETENTION_EVERY_NS)
+
+    def _consumed(self, topic: Topic, partition: Partition) -> int:
+        """Below it every group is done, in either mode; without groups nothing is.
+
+        A group that was never here but is on another partition of the topic has all to do.
+        """
+        groups = {group for each in topic.partitions for group in [*each.queues]}
+        done = [partition.stats(group).committed for group in groups]
+        done += self.streams.floors(topic.name, partition.number, partition.log.start)
+        return min(done, default=partition.log.start)
+
+
+class NoDeadLetterTopic(Exception):
+    """Nothing has happened yet: the topic has to be made first."""
+
+
+def _check_text(name: str, text: object) -> None:
+    """What goes into the ledger has to come out of it again."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} must be text, not {type(text).__name__}")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as exc:
+            raise InvalidInput(f"{name} cannot be stored as UTF-8: {exc}") from None
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"

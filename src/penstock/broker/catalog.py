@@ -1,0 +1,115 @@
+"""The catalog: which topics there are, and their settings. The fold of a journal of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import msgspec
+
+from penstock.broker.journal import Journal
+from penstock.broker.names import TopicName
+from penstock.broker.settings import TopicSettings
+from penstock.errors import TopicExists, TopicNotFound
+
+_CHECKPOINT_BYTES = 1 << 20
+
+
+class TopicChanged(msgspec.Struct, frozen=True, tag="topic"):
+    """A topic was created, or its settings are others now."""
+
+    name: TopicName
+    settings: TopicSettings
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, tag="deleted"):
+    name: TopicName
+
+
+class DedupUsed(msgspec.Struct, frozen=True, tag="dedup"):
+    """Somebody sent a deduplication id to the topic: its window is rebuilt at start-up."""
+
+    name: TopicName
+
+
+class _Snapshot(msgspec.Struct, frozen=True, tag="snapshot"):
+    topics: list[TopicChanged]
+    dedup_used: list[TopicName]
+
+
+_Entry = TopicChanged | TopicDeleted | DedupUsed | _Snapshot
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[_Entry] = msgspec.json.Decoder(_Entry)
+
+
+class Catalog:
+    """Changes are durable when the call returns."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._lock = threading.Lock()
+        self._topics: dict[TopicName, TopicSettings] = {}
+        self._dedup_used: set[TopicName] = set()
+        for data in journal.entries():
+            self._apply(_decoder.decode(data))
+
+    def __contains__(self, name: TopicName) -> bool:
+        return name in self._topics
+
+    def __iter__(self) -> Iterator[TopicName]:
+        return iter(sorted(self._topics))
+
+    def settings(self, name: TopicName) -> TopicSettings:
+        try:
+            return self._topics[name]
+        except KeyError:
+            raise TopicNotFound(str(name)) from None
+
+    def uses_dedup(self, name: TopicName) -> bool:
+        return name in self._dedup_used
+
+    def create(self, name: TopicName, settings: TopicSettings) -> None:
+        with self._lock:
+            if name in self._topics:
+                raise TopicExists(str(name))
+            self._store(TopicChanged(name, settings))
+
+    def alter(self, name: TopicName, settings: TopicSettings) -> None:
+        with self._lock:
+            self.settings(name)
+            self._store(TopicChanged(name, settings))
+
+    def delete(self, name: TopicName) -> None:
+        with self._lock:
+            self.settings(name)
+            self._store(TopicDeleted(name))
+
+    def note_dedup(self, name: TopicName) -> None:
+        with self._lock:
+            if name not in self._dedup_used:
+                self._store(DedupUsed(name))
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def _store(self, entry: _Entry) -> None:
+        self._journal.append(_encoder.encode(entry))
+        self._journal.log.sync()
+        self._apply(entry)
+        if self._journal.bytes_since_checkpoint > _CHECKPOINT_BYTES:
+            topics = [TopicChanged(name, s) for name, s in self._topics.items()]
+            snapshot = _Snapshot(topics, sorted(self._dedup_used))
+            self._journal.checkpoint(_encoder.encode(snapshot))
+
+    def _apply(self, entry: _Entry) -> None:
+        match entry:
+            case TopicChanged(name=name, settings=settings):
+                self._topics[name] = settings
+            case TopicDeleted(name=name):
+                self._topics.pop(name, None)
+                self._dedup_used.discard(name)
+            case DedupUsed(name=name):
+                self._dedup_used.add(name)
+            case _Snapshot():
+                self._topics = {topic.name: topic.settings for topic in entry.topics}
+                self._dedup_used = set(entry.dedup_used)

@@ -1,0 +1,234 @@
+"""Delayed messages of a topic, until they fall due.
+
+A delayed message is appended at once to the topic's delay log, where its timestamp is the moment at
+which it falls due. Then it is moved to the log of its partition, under the same id. A journal says
+which are moved or cancelled. Exactly once: a crash between the append to the partition and the
+entry in the journal is found at start-up, because the moved frame carries the ids.
+
+Due is by the wall clock, at or after and never before; a clock that was set is noticed within a
+second. The wheel holds 16 bytes for each message; the messages themselves stay on disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock.broker.journal import Journal
+from penstock.broker.source import LogSource
+from penstock.clock import Clock
+from penstock.delivery.acked import AckedSet
+from penstock.delivery.offsets import Int64s, Offsets, decode_hook, encode_hook
+from penstock.delivery.timers import NEVER, TimerWheel
+from penstock.errors import InvalidInput
+from penstock.log.base import Appended
+from penstock.log.local import LocalLog
+from penstock.record.batch import Batch, Message
+from penstock.record.schema import parse_ulid, ulid_text
+
+PARTITION_HEADER = "penstock-partition"
+"""On a delayed message that was sent to a certain partition."""
+
+RECHECK_NS = 1_000_000_000
+MOVE_MAX = 10_000  # messages moved at a time, so that the first are not late for the last
+CHECKPOINT_BYTES = 4 << 20
+_US_PER_TICK = 1000
+
+Move = Callable[[Batch], Iterator[Offsets]]
+"""Appends messages that fell due to their partitions, and says which are there, part by part."""
+
+
+class _Done(msgspec.Struct, array_like=True, tag=0):
+    """Moved or cancelled."""
+
+    offsets: Offsets
+
+
+class _Checkpoint(msgspec.Struct, array_like=True, tag=1):
+    floor: int
+    above: Offsets
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)
+_decoder = msgspec.msgpack.Decoder(_Done | _Checkpoint, dec_hook=decode_hook)
+
+
+class DelayedMessage(msgspec.Struct, frozen=True):
+    """A message that waits."""
+
+    id: str
+    deliver_at_us: int
+    message: Message
+
+
+class DelayStats(msgspec.Struct, frozen=True):
+    pending: int
+    next_due_us: int | None
+
+
+class Delays:
+    def __init__(
+        self, log: LocalLog, journal: Journal, clock: Clock, moved_ids: Iterable[pa.Array] = ()
+    ) -> None:
+        """`moved_ids`: of messages that partitions got lately, which the journal may not know."""
+        self.log = log
+        self.journal = journal
+        self._source = LogSource(log)
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._wheel = TimerWheel(_US_PER_TICK)
+        self._done = AckedSet(log.start)
+        self._recover(moved_ids)
+
+    def add(self, batch: Batch, deliver_at_us: int | Int64s) -> Appended:
+        """Store messages that fall due at a time, or each at its own."""
+        with self._lock:
+            appended = self.log.append(batch.stamped(deliver_at_us))
+            offsets = np.arange(appended.first_offset, appended.next_offset)
+            self._wheel.add_many(deliver_at_us, offsets)
+            return appended
+
+    def cancel(self, id_: str) -> bool:
+        """Forget a message that is not due yet; False if it is gone already."""
+        offset, ulid = _parse_id(id_)
+        with self._lock:
+            if not self._is_pending(offset):
+                return False
+            batches = self._source.fetch(Offsets.one(offset))
+            if not batches or batches[0].messages()[0].ulid != ulid:
+                raise InvalidInput(f"{id_!r} is not the id of a delayed message of this topic")
+            self._finish(Offsets.one(offset))
+            self._wheel.cancel([offset])
+            return True
+
+    def pending(self, after: int, limit: int) -> list[tuple[int, DelayedMessage]]:
+        """Messages that wait, by offset, from one past `after` on."""
+        found: list[tuple[int, DelayedMessage]] = []
+        offset = max(after, self._done.floor, self.log.start)
+        while offset < self.log.end and len(found) < limit:
+            read = self.log.read(offset, 256 << 10)
+            for message in read.messages():
+                if message.offset not in self._done and len(found) < limit:
+                    id_ = delayed_id(message.offset, message.ulid)
+                    waiting = DelayedMessage(id_, message.timestamp_us, message)
+                    found.append((message.offset, waiting))
+            offset = read.next_offset
+        return found
+
+    def move_due(self, move: Move) -> int:
+        """Hand over what is due; how many messages that were."""
+        with self._lock:
+            due = self._wheel.pop_due(self._clock.wall_ns() // 1000)[1]
+            for start in range(0, len(due), MOVE_MAX):
+                left = Offsets.of(due[start : start + MOVE_MAX])
+                try:
+                    for batch in self._fetch_in_order(left):
+                        for moved in move(batch):
+                            self._finish(moved)
+                            left -= moved
+                except BaseException:
+                    self._wait_again(np.concatenate([left.array(), due[start + MOVE_MAX :]]))
+                    raise
+                if left.count:  # damage took them, or none would be left
+                    self._finish(left)
+            if self.journal.bytes_since_checkpoint > CHECKPOINT_BYTES:
+                self.checkpoint()
+            return len(due)
+
+    def next_deadline(self, now_ns: int) -> int | None:
+        """When to look again, by the monotonic clock."""
+        next_us = self._wheel.next_deadline()
+        if next_us == NEVER:
+            return None
+        wait_ns = next_us * 1000 - self._clock.wall_ns()
+        return now_ns + min(max(wait_ns, 0), RECHECK_NS)
+
+    def stats(self) -> DelayStats:
+        pending, next_us = len(self._wheel), self._wheel.next_deadline()
+        return DelayStats(pending, next_us if pending and next_us != NEVER else None)
+
+    def purge(self) -> int:
+        """Cancel everything that waits."""
+        with self._lock:
+            pending = len(self._wheel)
+            if pending:
+                self._finish(Offsets.run(self._done.floor, self.log.end))
+                self._wheel.clear()
+            return pending
+
+    def sync(self) -> None:
+        self.journal.log.sync()
+
+    def checkpoint(self) -> None:
+        """Drop from disk what is moved or cancelled."""
+        with self._lock:
+            above = Offsets.of(self._done.above.copy())
+            self.journal.checkpoint(_encoder.encode(_Checkpoint(self._done.floor, above)))
+            self.log.trim(self._done.floor)
+
+    def close(self) -> None:
+        with self._lock:
+            self.journal.close()
+            self.log.close()
+
+    # The lock is held.
+
+    def _is_pending(self, offset: int) -> bool:
+        return self.log.start <= offset < self.log.end and offset not in self._done
+
+    def _finish(self, offsets: Offsets) -> None:
+        self.journal.append(_encoder.encode(_Done(offsets)))
+        self._done.add(offsets)
+        self._done.advance(self._done.floor)
+
+    def _fetch_in_order(self, due: Offsets) -> list[Batch]:
+        """Messages by when they fall due."""
+        batches = self._source.fetch(due)
+        if not batches:
+            return []
+        joined = Batch.concat(batches)
+        return [joined.take(np.argsort(joined.timestamps_us(), kind="stable"))]
+
+    def _wait_again(self, offsets: Int64s) -> None:
+        """The partitions could not take them; they are due still."""
+        self._wheel.add_many(self._clock.wall_ns() // 1000, offsets)
+
+    def _recover(self, moved_ids: Iterable[pa.Array]) -> None:
+        for data in self.journal.entries():
+            entry = _decoder.decode(data)
+            if isinstance(entry, _Checkpoint):
+                self._done = AckedSet(entry.floor, entry.above.bitmap())
+            else:
+                self._done.add(entry.offsets)
+        self._done.forget_from(self.log.end)  # a power cut may have taken messages, not entries
+        self._done.advance(self.log.start)
+        moved = {id_ for ids in moved_ids for id_ in ids.to_pylist()}
+        offset = max(self.log.start, self._done.floor)
+        while offset < self.log.end:
+            read = self.log.read(offset)
+            for batch in read:
+                offsets = np.asarray(batch.offsets)
+                waiting = ~np.isin(offsets, self._done.among(Offsets.of(offsets)).array())
+                if moved:
+                    ids = batch.ids.to_pylist()
+                    here = np.fromiter((id_ in moved for id_ in ids), bool, len(ids))
+                    if (here & waiting).any():
+                        self._finish(Offsets.of(offsets[here & waiting]))
+                    waiting &= ~here
+                self._wheel.add_many(batch.timestamps_us()[waiting], offsets[waiting])
+            offset = read.next_offset
+
+
+def delayed_id(offset: int, ulid: int) -> str:
+    return f"{offset}-{ulid_text(ulid)}"
+
+
+def _parse_id(id_: str) -> tuple[int, int]:
+    offset, dash, ulid = str(id_).partition("-")
+    if not dash or not offset.isdecimal():
+        raise InvalidInput(f"{id_!r:.100} is not the id of a delayed message")
+    return int(offset), parse_ulid(ulid)

@@ -1,0 +1,66 @@
+"""A journal: a log of small entries whose fold is some state, and a checkpoint to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+from penstock.config import LogConfig
+from penstock.log.local import LocalLog
+from penstock.record.single import Single
+
+_FRAME_BYTES = 264  # that an entry has around it
+
+
+class Journal:
+    """Entries in the order in which they were believed.
+
+    A checkpoint is an entry that stands for all before it. They are dropped only once it is
+    durable, so whatever a crash leaves begins with a whole state.
+    """
+
+    def __init__(self, log: LocalLog) -> None:
+        self.log = log
+        self.bytes_since_checkpoint = log.size_bytes
+
+    def append(self, entry: bytes) -> Future[None]:
+        """Store an entry. When this returns the operating system has it; the future is for more."""
+        self.bytes_since_checkpoint += _FRAME_BYTES + len(entry)
+        return self.log.append(Single(entry)).durable
+
+    def entries(self) -> Iterator[bytes]:
+        """Every entry since the last checkpoint, that one first."""
+        offset = self.log.start
+        while offset < self.log.end:
+            batches = self.log.read(offset)
+            for batch in batches:
+                if isinstance(batch, Single):
+                    yield batch.value
+                else:  # too long to be copied out of its frame
+                    yield from batch.values.to_pylist()
+            offset = batches.next_offset
+
+    def checkpoint(self, entry: bytes) -> None:
+        """Replace everything so far by one entry."""
+        self.log.roll()  # so that what is before lies in files of its own
+        appended = self.log.append(Single(entry))
+        self.log.trim(appended.first_offset)
+        self.bytes_since_checkpoint = 0
+
+    def close(self) -> None:
+        self.log.close()
+
+
+def journal_config(config: LogConfig) -> LogConfig:
+    """How a journal is kept that goes with a log: as durable, and in smaller files.
+
+    Acks and commits go on while the disk is too full for messages: they make room.
+    """
+    return LogConfig(
+        fsync=config.fsync,
+        fsync_interval_ms=config.fsync_interval_ms,
+        fsync_batch_writes=config.fsync_batch_writes,
+        segment_bytes=16 << 20,
+        message_bytes_max=100 << 20,
+        free_bytes_min=0,
+    )

@@ -1,0 +1,79 @@
+"""Names of topics, namespaces and groups, checked at the door."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from penstock.errors import InvalidInput
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_NAMESPACE = "default"
+DEAD_LETTER_SUFFIX = ".dlq"
+
+_TOPIC = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class TopicName(NamedTuple):
+    """A topic in its namespace."""
+
+    namespace: str
+    topic: str
+
+    def __str__(self) -> str:
+        short = self.namespace == DEFAULT_NAMESPACE
+        return self.topic if short else f"{self.namespace}/{self.topic}"
+
+    @property
+    def is_dead_letters(self) -> bool:
+        return self.topic.endswith(DEAD_LETTER_SUFFIX)
+
+    @property
+    def dead_letters(self) -> TopicName:
+        """Where the dead letters of this topic go."""
+        return TopicName(self.namespace, self.topic + DEAD_LETTER_SUFFIX)
+
+
+def _remembered(check: Callable[P, T]) -> Callable[P, T]:
+    """Names are few, and each comes with every call: those that passed are not checked again."""
+    known = lru_cache(maxsize=4096)(check)
+
+    @wraps(check)
+    def name(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return known(*args, **kwargs)  # type: ignore[arg-type]
+        except TypeError:  # nothing that could be remembered, let alone a name
+            return check(*args, **kwargs)
+
+    return name
+
+
+@_remembered
+def topic_name(topic: str, namespace: str = DEFAULT_NAMESPACE) -> TopicName:
+    base = topic.removesuffix(DEAD_LETTER_SUFFIX) if isinstance(topic, str) else topic
+    _check("topic", base, _TOPIC, "a-z, 0-9, '.', '_', '-'; 64 at most, the first a-z or 0-9")
+    _check("namespace", namespace, _NAMESPACE, "a-z, 0-9, '-'; 64 at most, the first a-z or 0-9")
+    return TopicName(namespace, topic)
+
+
+def parse_topic(text: str) -> TopicName:
+    """A topic as `str` of its name writes it."""
+    namespace, slash, topic = text.rpartition("/")
+    return topic_name(topic, namespace) if slash else topic_name(text)
+
+
+@_remembered
+def group_name(group: str) -> str:
+    _check("group", group, _GROUP, "letters, digits, '.', '_', '-'; 128 at most")
+    return group
+
+
+def _check(kind: str, name: object, pattern: re.Pattern[str], rule: str) -> None:
+    if not isinstance(name, str) or not pattern.fullmatch(name):
+        raise InvalidInput(f"{kind} name {name!r:.100} is not allowed; it is made of {rule}")

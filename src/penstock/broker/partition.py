@@ -1,0 +1,430 @@
+"""One partition: its messages, and what every group has done with them.
+
+The ledger is a journal with an entry for each decision of a group, and checkpoints. All that
+concerns delivery happens under the partition's lock, in this order: dead letters are stored, the
+events are appended to the ledger, then they are believed. A crash between two of these loses
+nothing. Publishing needs no lock of ours; reading messages never does.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+
+import msgspec
+
+from penstock.broker.journal import Journal
+from penstock.broker.rates import GroupRates, Meter
+from penstock.broker.source import LogSource
+from penstock.clock import Clock
+from penstock.delivery import ledger
+from penstock.delivery.ledger import Acked, Event, Leased
+from penstock.delivery.offsets import EMPTY, Offsets
+from penstock.delivery.picking import DeadLetter
+from penstock.delivery.producers import Duplicate, Producers
+from penstock.delivery.queue import Decision, GroupQueue, Policy, Stats
+from penstock.delivery.receipts import NONCE_BITS
+from penstock.delivery.state import GroupState
+from penstock.errors import DeliveryError
+from penstock.log.base import DONE, Appended
+from penstock.log.local import LocalLog
+from penstock.log.segment import Segment
+from penstock.record.batch import Batch, Message
+from penstock.record.schema import Priority
+
+MOVED = -1
+"""In place of a producer id: the frame holds delayed messages that fell due, with their ids."""
+
+CHECKPOINT_LEDGER_BYTES = 16 << 20
+CHECKPOINT_LOG_BYTES = 256 << 20
+CHECKPOINT_FRAMES = 100_000  # of the log: a restart looks at each
+_EVENTS, _CHECKPOINT, _GROUP_DELETED = b"\x00", b"\x01", b"\x02"
+
+Bury = Callable[[int, str, DeadLetter, list[Batch]], None]
+"""Stores dead letters: of a partition, for a group."""
+
+
+class _Checkpoint(msgspec.Struct, array_like=True):
+    """Everything that the ledger, and the frames of the log below `log_offset`, say."""
+
+    groups: dict[str, bytes]
+    producers: bytes
+    log_offset: int
+
+
+_checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint)
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """What one receive handed out of one partition, under one lease."""
+
+    partition: int
+    nonce: int
+    count: int
+    pieces: list[tuple[Batch, int]]
+    """Messages, and how often they have been delivered, this time included."""
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The outcome of an ack, nack, reject or extend."""
+
+    refused: dict[int, type[DeliveryError]]
+    """By offset: why it could not be settled."""
+    durable: Future[None]
+
+
+class Partition:
+    def __init__(
+        self,
+        number: int,
+        log: LocalLog,
+        journal: Journal,
+        policy: Policy,
+        clock: Clock,
+        bury: Bury,
+    ) -> None:
+        self.number = number
+        self.log = log
+        self.journal = journal
+        self.source = LogSource(log)
+        self.queues: dict[str, GroupQueue] = {}
+        self.producers = Producers()
+        self.published = Meter()
+        self.rates: defaultdict[str, GroupRates] = defaultdict(GroupRates)
+        self.lock = threading.RLock()
+        self._publish_lock = threading.Lock()
+        self._policy = policy
+        self._clock = clock
+        self._bury = bury
+        self._checkpoint_log_bytes = 0
+        self._checkpointed = (0, 0)
+        self._sized: Segment | None = None
+        self._log_grew = False
+        self._frames = 0  # since the last checkpoint; one that two threads count as one is no harm
+        self.moved_at: list[int] = []
+        """Where in the log delayed messages lie that no checkpoint knows of."""
+        self._recover()
+
+    # Publishing.
+
+    def append(self, batch: Batch) -> Appended:
+        appended = self.log.append(batch)
+        self._count(batch)
+        return appended
+
+    def append_moved(self, batch: Batch) -> Appended:
+        """Append delayed messages that fell due; they keep the ids that they have had."""
+        appended = self.log.append(batch, producer_id=MOVED, keep_ids=True)
+        self._count(batch)
+        return appended
+
+    def append_idempotent(
+        self, batch: Batch, producer_id: int, epoch: int, sequence: int
+    ) -> Appended | Duplicate:
+        """Append a producer's batch unless it is here already."""
+        with self._publish_lock:
+            known = self.producers.check(producer_id, epoch, sequence, len(batch))
+            if known is not None:
+                return known
+            appended = self.log.append(
+                batch,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+            )
+            self.producers.record(producer_id, epoch, sequence, len(batch), appended.first_offset)
+            self._count(batch)
+            return appended
+
+    def _count(self, batch: Batch) -> None:
+        self._frames += 1
+        self.published.add(len(batch), self._clock.monotonic_ns())
+
+    def confirm(self, offset: int) -> None:
+        """Whoever sends a message again must not be told of it sooner than the first time."""
+        if self.log.config.fsync == "always" and self.log.durable_end <= offset:
+            self.log.sync()
+
+    # Queue mode.
+
+    def receive(
+        self, group: str, max_messages: int, visibility_ns: int, consumer: str
+    ) -> Delivered | None:
+        """Hand out messages that are ready, if there are any."""
+        while (leased := self._lease(group, max_messages, visibility_ns, consumer)) is not None:
+            pieces = [
+                (batch, part.delivery_count)
+                for part in leased.parts
+                for batch in self.source.fetch(part.offsets)
+            ]
+            count = sum([len(batch) for batch, _ in pieces])
+            if count < len(leased):
+                # Damage took some of them. The log reports it; no retry would find them.
+                self.finish(group, _all_offsets(leased.parts) - _present(pieces), leased.nonce)
+            if pieces:
+                return Delivered(self.number, leased.nonce, count, pieces)
+        return None
+
+    def _lease(
+        self, group: str, max_messages: int, visibility_ns: int, consumer: str
+    ) -> Leased | None:
+        with self.lock:
+            queue = self.queue(group)
+            now_ns = self._clock.monotonic_ns()
+            self._expire(group, queue, now_ns)
+            while True:
+                decision = queue.receive(
+                    now_ns,
+                    self._clock.wall_ns() // 1000,
+                    max_messages=max_messages,
+                    visibility_ns=visibility_ns,
+                    consumer=consumer,
+                    nonce=random.getrandbits(NONCE_BITS),
+                    source=self.source,
+                    end=self.log.end,
+                )
+                if not decision.events:
+                    return None
+                self._carry_out(group, queue, decision)
+                leased = decision.leased
+                if leased is not None:
+                    self.rates[group].delivered.add(len(leased), now_ns)
+                    return leased
+
+    def best_ready(self, group: str) -> int:
+        """The highest priority with a message to hand out; one past the last if there is none."""
+        with self.lock:
+            queue = self.queue(group)
+            ready = queue.ready(self._clock.monotonic_ns(), self.source, self.log.end)
+            return (ready & -ready).bit_length() - 1 if ready else len(Priority)
+
+    def settle(
+        self,
+        group: str,
+        decide: Callable[[GroupQueue, int], Decision],
+    ) -> Settled:
+        """Carry out an ack, nack, reject or extend that `decide` asks the group's queue for."""
+        with self.lock:
+            now_ns = self._clock.monotonic_ns()
+            queue = self.queues.get(group)
+            if queue is None:  # nobody of that name was given anything
+                queue = GroupQueue(GroupState(self.log.start), self._policy, now_ns)
+            decision = decide(queue, now_ns)
+            durable = self._carry_out(group, queue, decision) if decision.events else DONE
+            for event in decision.events:
+                if type(event) is Acked:
+                    self.rates[group].acked.add(event.offsets.count, now_ns)
+        return Settled(decision.refused, durable)
+
+    def finish(self, group: str, offsets: Offsets, nonce: int = 0) -> Future[None]:
+        """Messages are done for a group, whether or not it holds them."""
+        with self.lock:
+            queue = self.queue(group)
+            return self._carry_out(group, queue, Decision((Acked(nonce, offsets),)))
+
+    def unfinished(self, group: str, after: int, limit: int) -> list[Message]:
+        """Messages that a group has not done, from an offset on; for looking, not for working."""
+        found: list[Message] = []
+        with self.lock:
+            acked = self.queue(group).state.acked
+            offset = max(after, acked.floor, self.log.start)
+        while offset < self.log.end and len(found) < limit:
+            read = self.log.read(offset, 256 << 10)
+            found += [message for message in read.messages() if message.offset not in acked]
+            offset = read.next_offset
+        return found[:limit]
+
+    def seek(self, group: str, offset: int) -> None:
+        with self.lock:
+            queue = self.queue(group)
+            offset = min(max(offset, self.log.start), self.log.end)
+            self._carry_out(group, queue, queue.seek(offset))
+
+    def purge(self, group: str) -> int:
+        """Everything that is there now is done, for one group; how many messages that were."""
+        with self.lock:
+            queue = self.queue(group)
+            end = self.log.end
+            depth = queue.stats(end).depth
+            decision = queue.trim(end)
+            if decision.events:
+                self._carry_out(group, queue, decision)
+            return depth
+
+    def delete_group(self, group: str) -> bool:
+        with self.lock:
+            if group not in self.queues:
+                return False
+            self.journal.append(_GROUP_DELETED + group.encode())
+            del self.queues[group]
+            self.rates.pop(group, None)
+            return True
+
+    def queue(self, group: str, start: int | None = None) -> GroupQueue:
+        """The queue of a group; a new one begins at `start`, by default with the oldest message."""
+        queue = self.queues.get(group)
+        if queue is None:
+            queue = GroupQueue(GroupState(0), self._policy, self._clock.monotonic_ns())
+            first = queue.seek(self.log.start if start is None else start)
+            self._carry_out(group, queue, first)
+            self.queues[group] = queue
+        return queue
+
+    def stats(self, group: str) -> Stats:
+        with self.lock:
+            return self.queue(group).stats(self.log.end)
+
+    def set_policy(self, policy: Policy) -> None:
+        with self.lock:
+            self._policy = policy
+            now_ns = self._clock.monotonic_ns()
+            for group, queue in self.queues.items():
+                state = GroupState.restore(queue.snapshot(now_ns))
+                self.queues[group] = GroupQueue(state, policy, now_ns)
+
+    # Housekeeping.
+
+    def expire(self, now_ns: int) -> bool:
+        """Take back what was held too long; whether there may be something to receive now."""
+        news = False
+        with self.lock:
+            for group, queue in self.queues.items():
+                deadline = queue.next_deadline()
+                if deadline is not None and deadline <= now_ns:
+                    news = True
+                    self._expire(group, queue, now_ns)
+        return news
+
+    def next_deadline(self) -> int | None:
+        with self.lock:
+            deadlines = [queue.next_deadline() for queue in self.queues.values()]
+        return min((d for d in deadlines if d is not None), default=None)
+
+    def trim_to(self, before: int) -> None:
+        """The log drops what is below; the groups have nothing to do with it any more."""
+        with self.lock:
+            self.log.trim(before)
+            self.follow_log_start()
+
+    def follow_log_start(self) -> None:
+        with self.lock:
+            for group, queue in self.queues.items():
+                decision = queue.trim(self.log.start)
+                if decision.events:
+                    self._carry_out(group, queue, decision)
+
+    def checkpoint_is_due(self) -> bool:
+        active = self.log.segments[-1]
+        if active is not self._sized:  # asked very often: the size of many segments takes a while
+            self._sized = active
+            grown_bytes = self.log.size_bytes - self._checkpoint_log_bytes
+            self._log_grew = grown_bytes > CHECKPOINT_LOG_BYTES
+        return (
+            self._log_grew
+            or self._frames > CHECKPOINT_FRAMES
+            or self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES
+        )
+
+    def checkpoint(self) -> None:
+        """Write down the whole state, so that a restart is quick."""
+        self.log.sync()  # most of it now, so that nobody has to wait for it below
+        with self.lock:
+            if self._checkpointed == (self.log.end, self.journal.log.end):
+                return
+            with self._publish_lock:
+                log_offset, producers = self.log.end, self.producers.snapshot()
+                self.log.sync()  # the state below speaks of messages that must not be lost
+            now_ns = self._clock.monotonic_ns()
+            groups = {name: queue.snapshot(now_ns) for name, queue in self.queues.items()}
+            image = msgspec.msgpack.encode(_Checkpoint(groups, producers, log_offset))
+            self.journal.checkpoint(_CHECKPOINT + image)
+            self._checkpoint_log_bytes = self.log.size_bytes
+            self._log_grew = False
+            self._frames = 0
+            self._checkpointed = self.log.end, self.journal.log.end
+
+    def close(self) -> None:
+        with self.lock:
+            self.journal.close()
+            self.log.close()
+
+    # The lock is held.
+
+    def _expire(self, group: str, queue: GroupQueue, now_ns: int) -> None:
+        deadline = queue.next_deadline()
+        while deadline is not None and deadline <= now_ns:
+            decision = queue.expire(now_ns)
+            if not decision.events:
+                return
+            self._carry_out(group, queue, decision)
+            deadline = queue.next_deadline()
+
+    def _carry_out(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
+        for letter in decision.dead_letters:
+            self._bury(self.number, group, letter, self.source.fetch(letter.offsets))
+        durable = self.journal.append(_entry(group, decision.events))
+        queue.apply(decision.events)
+        return durable
+
+    def _recover(self) -> None:
+        """Fold the ledger, then the frames that came after its checkpoint."""
+        states: dict[str, GroupState] = {}
+        log_offset = self.log.start
+        for entry in self.journal.entries():
+            kind, rest = entry[:1], entry[1:]
+            if kind == _EVENTS:
+                name_bytes = rest[0]
+                group = rest[1 : 1 + name_bytes].decode()
+                events = ledger.decode(rest[1 + name_bytes :])
+                states.setdefault(group, GroupState(0)).apply(events)
+            elif kind == _GROUP_DELETED:
+                states.pop(rest.decode(), None)
+            elif kind == _CHECKPOINT:
+                image = _checkpoint_decoder.decode(rest)
+                states = {name: GroupState.restore(data) for name, data in image.groups.items()}
+                self.producers.restore(image.producers)
+                log_offset = max(image.log_offset, self.log.start)
+        now_ns = self._clock.monotonic_ns()
+        for group, state in states.items():
+            queue = self.queues[group] = GroupQueue(state, self._policy, now_ns)
+            # After a power cut the ledger may know of messages that the log has lost.
+            for decision in (queue.truncate(self.log.end), queue.trim(self.log.start)):
+                if decision.events:
+                    self._carry_out(group, queue, decision)
+        log_offset = min(log_offset, self.log.end)
+        if log_offset == self.log.end:
+            self._checkpoint_log_bytes = self.log.size_bytes
+        for header in self.log.headers(log_offset):
+            self._frames += 1
+            if header.producer_id == MOVED:
+                self.moved_at.append(header.base_offset)
+            elif header.producer_id > 0:
+                self.producers.record(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    header.row_count,
+                    header.base_offset,
+                )
+
+
+def _entry(group: str, events: Sequence[Event]) -> bytes:
+    name = group.encode()
+    return _EVENTS + bytes((len(name),)) + name + ledger.encode(events)
+
+
+def _all_offsets(parts: Iterable[ledger.Part]) -> Offsets:
+    every = EMPTY
+    for part in parts:
+        every |= part.offsets
+    return every
+
+
+def _present(pieces: list[tuple[Batch, int]]) -> Offsets:
+    present = EMPTY
+    for batch, _ in pieces:
+        present |= Offsets.of(batch.offsets.to_numpy())
+    return present

@@ -1,0 +1,157 @@
+"""What delivery asks about the messages of a partition, answered from its log."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import mmh3
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.delivery.offsets import EMPTY, Int64s, Offsets
+from penstock.log.local import LocalLog
+from penstock.record.batch import Batch
+from penstock.record.frame import EXPIRES
+from penstock.record.schema import BITS
+
+_SCAN_BYTES = 1 << 20
+_FETCH_BYTES_MIN = 64 << 10
+_FETCH_BYTES_MAX = 4 << 20
+
+
+class LogSource:
+    """Reads of one partition, with the frames that were read last at hand.
+
+    Whoever receives messages one by one asks for the same frame again and again.
+    """
+
+    def __init__(self, log: LocalLog) -> None:
+        self._log = log
+        self._recent = _Recent((), (), 0, 0)
+
+    # The Source protocol of penstock.delivery.
+
+    def scan(self, priority: int, start: int, limit: int, end: int) -> tuple[range | Int64s, int]:
+        bit = 1 << priority
+        while start < end:
+            segment = self._log.segment_at(start)
+            stop = min(end, segment.next_offset)
+            if stop <= start:  # lost to damage: go on behind it
+                start = self._log.read(start, 1).next_offset
+                continue
+            if segment.priorities & ~EXPIRES == bit and not segment.generation:
+                # The usual case, without reading anything: one priority, and no offset missing.
+                stop = min(stop, start + limit)
+                return range(start, stop), stop
+            at = self._log.next_block(start, bit)
+            if at >= end:
+                return range(0), end
+            found, scanned = self._scan_frames(priority, at, limit, end)
+            if len(found):
+                return found, scanned
+            start = scanned
+        return range(0), end
+
+    def priorities(self, start: int, end: int) -> int:
+        return self._log.priorities_between(start, end) & ~EXPIRES
+
+    def arrived_us(self, offset: int) -> int:
+        batches = self.fetch(Offsets.one(offset))
+        return int(batches[0].timestamps_us()[0]) if batches else 0
+
+    def expired(self, offsets: Offsets, wall_us: int) -> Offsets:
+        if (
+            not offsets.count
+            or not self._log.priorities_between(offsets.first, offsets.stop) & EXPIRES
+        ):
+            return EMPTY
+        expired: list[Int64s] = []
+        for batch in self.fetch(offsets):
+            if batch.columns & BITS["expires_at"]:
+                ends = batch.expires_at.view("int64").fill_null(np.iinfo(np.int64).max)
+                expired.append(np.asarray(batch.offsets)[np.asarray(ends) <= wall_us])
+        return Offsets.of(np.concatenate(expired)) if expired else EMPTY
+
+    def keys(self, offsets: Offsets) -> NDArray[np.uint64]:
+        hashes = dict.fromkeys(offsets, 0)
+        for batch in self.fetch(offsets):
+            if batch.columns & BITS["key"]:
+                for offset, key in zip(
+                    batch.offsets.to_pylist(), batch.keys.to_pylist(), strict=True
+                ):
+                    if key is not None:
+                        hashes[offset] = mmh3.hash64(key, signed=False)[0] or 1
+        return np.fromiter(hashes.values(), np.uint64, len(hashes))
+
+    # For the broker.
+
+    def fetch(self, offsets: Offsets) -> list[Batch]:
+        """The messages at these offsets, in order; those that are damaged or gone are missing."""
+        found: list[Batch] = []
+        at, stop = offsets.first, offsets.stop
+        while at < stop:
+            recent = self._recent
+            if not recent.start <= at < recent.stop:
+                budget = min(max(_FETCH_BYTES_MIN, offsets.count * 256), _FETCH_BYTES_MAX)
+                recent = self._recent = _Recent.of(self._log, max(at, self._log.start), budget)
+            for number in range(max(bisect_right(recent.bases, at) - 1, 0), len(recent.bases)):
+                if recent.bases[number] >= stop:
+                    break
+                chosen = _choose(recent.batches[number], offsets, at)
+                if len(chosen):
+                    found.append(chosen)
+            at = recent.stop
+        return found
+
+    def _scan_frames(
+        self, priority: int, start: int, limit: int, end: int
+    ) -> tuple[range | Int64s, int]:
+        read = self._log.read(start, _SCAN_BYTES)
+        parts: list[Int64s] = []
+        count = 0
+        scanned = start
+        for batch in read:
+            scanned = min(batch.next_offset, end)
+            if batch.columns & BITS["priority"]:
+                hits = np.asarray(batch.offsets)[np.asarray(batch.priorities) == priority]
+            elif batch.priority == priority:
+                hits = np.asarray(batch.offsets)
+            else:
+                continue
+            hits = hits[hits < end][: limit - count]
+            parts.append(hits)
+            count += len(hits)
+            if count == limit:
+                return np.concatenate(parts), int(hits[-1]) + 1
+        found = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        return found, max(min(read.next_offset, end), scanned)
+
+
+class _Recent(NamedTuple):
+    """The frames of one read, and what it covers: what is not in them does not exist."""
+
+    batches: Sequence[Batch]
+    bases: tuple[int, ...]
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, log: LocalLog, offset: int, max_bytes: int) -> _Recent:
+        read = log.read(offset, max_bytes)
+        bases = tuple([batch.base_offset or 0 for batch in read.batches])
+        return cls(read.batches, bases, offset, read.next_offset)
+
+
+def _choose(batch: Batch, offsets: Offsets, from_offset: int) -> Batch:
+    """The rows of a batch that are wanted, from an offset on."""
+    first, stop = batch.base_offset or 0, batch.next_offset
+    if offsets.bits is None and not batch.columns & BITS["offset"]:
+        low = max(first, offsets.first, from_offset)
+        high = min(stop, offsets.stop)
+        return (
+            batch if (low, high) == (first, stop) else batch.slice(low - first, max(high - low, 0))
+        )
+    wanted = (offsets & Offsets.run(max(first, from_offset), stop)).array()
+    return batch.filter(np.isin(np.asarray(batch.offsets), wanted))

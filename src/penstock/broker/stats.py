@@ -1,0 +1,163 @@
+"""What a topic looks like right now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.broker.dead_letters import LETTERS_GROUP
+from penstock.broker.partition import Partition
+from penstock.broker.topic import Topic
+from penstock.delivery.offsets import Offsets
+from penstock.delivery.queue import Stats
+from penstock.record.schema import Priority
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+_SCANS_MAX = 64
+
+
+class PartitionStats(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    start: int
+    end: int
+    durable_end: int
+    size_bytes: int
+    damaged: int
+    """Places where messages were found lost since the broker was opened."""
+    publish_rate: float
+
+
+class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One group that reads the topic as a queue, over all partitions.
+
+    Rates are messages a second, over the last ten seconds.
+    """
+
+    group: str
+    depth: int
+    ready: int
+    in_flight: int
+    retrying: int
+    committed: dict[int, int]
+    depth_by_partition: dict[int, int]
+    ready_by_priority: dict[str, int]
+    """Counted some way ahead on each lane; in a long backlog the fullest lane gets the rest."""
+    in_flight_by_priority: dict[str, int]
+    retrying_by_priority: dict[str, int]
+    oldest_age_us: int | None
+    """How long the oldest message that is not done has been there."""
+    deliver_rate: float
+    ack_rate: float
+
+
+class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    messages: int
+    size_bytes: int
+    depth: int
+    """Messages that some group still has to do; all of them while there is no group."""
+    in_flight: int
+    delayed: int
+    next_due_us: int | None
+    dead: int
+    publish_rate: float
+    deliver_rate: float
+    ack_rate: float
+    partitions: list[PartitionStats]
+    groups: list[GroupStats]
+
+
+def topic_stats(broker: Broker, topic: Topic) -> TopicStats:
+    now_ns = broker.clock.monotonic_ns()
+    partitions = [
+        PartitionStats(
+            partition=p.number,
+            start=p.log.start,
+            end=p.log.end,
+            durable_end=p.log.durable_end,
+            size_bytes=p.log.size_bytes,
+            damaged=len(p.log.damage),
+            publish_rate=p.published.per_second(now_ns),
+        )
+        for p in topic.partitions
+    ]
+    groups = [_group_stats(broker, topic, group) for group in broker.groups(topic.name)]
+    delays = topic.delays.stats()
+    messages = sum(p.end - p.start for p in partitions)
+    return TopicStats(
+        topic=str(topic.name),
+        messages=messages,
+        size_bytes=sum(p.size_bytes for p in partitions),
+        depth=max((g.depth for g in groups), default=messages),
+        in_flight=sum(g.in_flight for g in groups),
+        delayed=delays.pending,
+        next_due_us=delays.next_due_us,
+        dead=dead_count(broker, topic),
+        publish_rate=sum(p.publish_rate for p in partitions),
+        deliver_rate=sum(g.deliver_rate for g in groups),
+        ack_rate=sum(g.ack_rate for g in groups),
+        partitions=partitions,
+        groups=groups,
+    )
+
+
+def dead_count(broker: Broker, topic: Topic) -> int:
+    """Dead letters of this topic that are neither redriven nor purged."""
+    if topic.name.is_dead_letters or topic.name.dead_letters not in broker.topics():
+        return 0
+    dead = broker.topic(topic.name.dead_letters)
+    return sum(p.stats(LETTERS_GROUP).depth for p in dead.partitions)
+
+
+def _group_stats(broker: Broker, topic: Topic, group: str) -> GroupStats:
+    each: dict[int, Stats] = {p.number: p.stats(group) for p in topic.partitions}
+    now_ns, now_us = broker.clock.monotonic_ns(), broker.clock.wall_ns() // 1000
+    rates = [p.rates[group] for p in topic.partitions]
+    ages = [
+        max(0, now_us - p.source.arrived_us(each[p.number].committed))
+        for p in topic.partitions
+        if each[p.number].depth and p.log.start <= each[p.number].committed < p.log.end
+    ]
+    return GroupStats(
+        group=group,
+        depth=sum(s.depth for s in each.values()),
+        ready=sum(s.ready for s in each.values()),
+        in_flight=sum(s.in_flight for s in each.values()),
+        retrying=sum(s.retrying for s in each.values()),
+        committed={number: s.committed for number, s in each.items()},
+        depth_by_partition={number: s.depth for number, s in each.items()},
+        ready_by_priority=_by_priority(
+            [_ready(p, group, each[p.number]) for p in topic.partitions]
+        ),
+        in_flight_by_priority=_by_priority([s.in_flight_by_priority for s in each.values()]),
+        retrying_by_priority=_by_priority([s.retrying_by_priority for s in each.values()]),
+        oldest_age_us=max(ages, default=None),
+        deliver_rate=sum(rate.delivered.per_second(now_ns) for rate in rates),
+        ack_rate=sum(rate.acked.per_second(now_ns) for rate in rates),
+    )
+
+
+def _ready(partition: Partition, group: str, stats: Stats) -> tuple[int, ...]:
+    """How many messages of each priority were never handed out; together `stats.ready`."""
+    state = partition.queue(group).state
+    end = stats.committed + stats.depth + len(state.acked.above)
+    counts = [0] * len(Priority)
+    if stats.ready:
+        present = partition.source.priorities(min(stats.cursors), end)
+        for priority, start in enumerate(stats.cursors):
+            for _ in range(_SCANS_MAX):
+                if start >= end or not present >> priority & 1:
+                    break
+                found, start = partition.source.scan(priority, start, 1 << 62, end)
+                counts[priority] += state.unseen(Offsets.of(found)).count
+        fullest = max(Priority, key=lambda p: (counts[p], p == Priority.NORMAL))
+        counts[fullest] = max(0, counts[fullest] + stats.ready - sum(counts))
+    return tuple(counts)
+
+
+def _by_priority(counts: list[tuple[int, ...]]) -> dict[str, int]:
+    return {p.name.lower(): sum(each[p] for each in counts) for p in Priority}

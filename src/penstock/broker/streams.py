@@ -1,0 +1,278 @@
+"""Stream mode: groups whose members share the partitions of their topics.
+
+The coordinators of `penstock.group` decide; here their events are stored before they are believed,
+their members are woken, and sessions end in time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.broker.journal import Journal
+from penstock.broker.names import TopicName, group_name
+from penstock.errors import GroupNotFound, PenstockError
+from penstock.group import events as group_events
+from penstock.group.assignment import TopicPartition
+from penstock.group.coordinator import Coordinator, Effects
+from penstock.group.events import Committed, Event, GroupState
+from penstock.group.offsets import Bounds, lag
+from penstock.group.session import SESSION_TIMEOUT_MS, Standing
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+_logger = logging.getLogger("penstock.broker")
+
+_EVENT, _SNAPSHOT = b"\x00", b"\x01"
+_CHECKPOINT_BYTES = 4 << 20
+
+
+class StreamGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group looks like right now."""
+
+    group: str
+    phase: str
+    generation: int
+    members: dict[str, list[TopicPartition]]
+    committed: dict[TopicPartition, int]
+    lag: dict[TopicPartition, int]
+
+
+class Streams:
+    def __init__(self, journal: Journal, broker: Broker) -> None:
+        self._journal = journal
+        self._broker = broker
+        self._lock = threading.RLock()
+        self._wake: dict[tuple[str, str], Callable[[], None]] = {}
+        states: dict[str, GroupState] = {}
+        for entry in journal.entries():
+            if entry[:1] == _SNAPSHOT:
+                states = group_events.decode_snapshot(entry[1:])
+            else:
+                states = group_events.fold(states, [group_events.decode(entry[1:])])
+        topics = self._topics()
+        self._groups = {name: Coordinator(name, topics, state) for name, state in states.items()}
+        ends = {
+            TopicPartition(str(topic.name), p.number): p.log.end
+            for topic in broker.open_topics()
+            for p in topic.partitions
+        }
+        for group in self._groups.values():
+            lost = group.truncated(ends)
+            if lost is not None:
+                self._store(group, [lost])
+
+    # What members call.
+
+    def join(
+        self,
+        group: str,
+        member_id: str | None,
+        topics: Iterable[TopicName],
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        assignor: str = "sticky",
+        wake: Callable[[], None] | None = None,
+    ) -> Standing:
+        """Enter a group; `wake` is called when a heartbeat would bring something new."""
+        names = [str(self._broker.topic(name).name) for name in topics]
+        with self._lock:
+            coordinator = self._groups.get(group)
+            if coordinator is None:
+                coordinator = Coordinator(group_name(group), self._topics())
+            standing, effects = coordinator.join(
+                member_id,
+                names,
+                self._now(),
+                session_timeout_ms=session_timeout_ms,
+                assignor=assignor,
+            )
+            self._groups[group] = coordinator
+            if wake is not None:
+                self._wake[group, standing.member_id] = wake
+            self._carry_out(coordinator, effects)
+            return standing
+
+    def heartbeat(self, group: str, member_id: str, generation: int) -> Standing:
+        with self._lock:
+            coordinator = self._group(group)
+            standing, effects = coordinator.heartbeat(member_id, generation, self._now())
+            self._carry_out(coordinator, effects)
+            return standing
+
+    def revoked(
+        self, group: str, member_id: str, generation: int, partitions: Iterable[TopicPartition]
+    ) -> Standing:
+        with self._lock:
+            coordinator = self._group(group)
+            standing, effects = coordinator.revoked(member_id, generation, partitions, self._now())
+            self._carry_out(coordinator, effects)
+            return standing
+
+    def leave(self, group: str, member_id: str, generation: int) -> None:
+        with self._lock:
+            coordinator = self._group(group)
+            self._carry_out(coordinator, coordinator.leave(member_id, generation))
+            self._wake.pop((group, member_id), None)
+
+    def commit(
+        self,
+        group: str,
+        member_id: str,
+        generation: int,
+        offsets: Mapping[TopicPartition, int],
+        number: int | None = None,
+    ) -> Future[None]:
+        with self._lock:
+            coordinator = self._group(group)
+            event = coordinator.commit(member_id, generation, offsets, number=number)
+            stored = self._store(coordinator, [event])
+        self._broker.consumed({place.topic for place in offsets})
+        return stored
+
+    # What operators call.
+
+    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[None]:
+        """Set positions from outside, also of a group that does not exist yet."""
+        with self._lock:
+            coordinator = self._groups.get(group) or Coordinator(group_name(group), self._topics())
+            event = coordinator.set_offsets(offsets)
+            self._groups[group] = coordinator
+            return self._store(coordinator, [event])
+
+    def delete(self, group: str) -> None:
+        with self._lock:
+            coordinator = self._group(group)
+            self._store(coordinator, [coordinator.delete()])
+            del self._groups[group]
+
+    def groups(self) -> list[str]:
+        return sorted(self._groups)
+
+    def describe(self, group: str) -> StreamGroup:
+        with self._lock:
+            coordinator = self._group(group)
+            committed = dict(coordinator.committed)
+            topics = {p.topic for p in committed}
+            topics.update(t for s in coordinator.members.values() for t in s.subscriptions)
+            bounds = {
+                TopicPartition(str(topic.name), p.number): Bounds(p.log.start, p.log.end)
+                for topic in self._broker.open_topics()
+                if str(topic.name) in topics
+                for p in topic.partitions
+            }
+            members: dict[str, list[TopicPartition]] = {m: [] for m in coordinator.members}
+            for partition, claim in sorted(coordinator.claims.items()):
+                members[claim.member_id].append(partition)
+            return StreamGroup(
+                group=group,
+                phase=coordinator.phase,
+                generation=coordinator.generation,
+                members=members,
+                committed={p: c.offset for p, c in committed.items()},
+                lag=lag(committed, bounds),
+            )
+
+    def committed(self, group: str) -> dict[TopicPartition, Committed]:
+        with self._lock:
+            coordinator = self._groups.get(group)
+            return dict(coordinator.committed) if coordinator else {}
+
+    def floors(self, name: TopicName, partition: int, start: int) -> list[int]:
+        """Below which each group of a topic is done with a partition: `start` if it never was."""
+        topic = str(name)
+        found: list[int] = []
+        with self._lock:
+            for group in self._groups.values():
+                committed = group.committed.get(TopicPartition(topic, partition))
+                if committed is not None:
+                    found.append(committed.offset)
+                elif any(place.topic == topic for place in group.committed) or any(
+                    topic in member.subscriptions for member in group.members.values()
+                ):
+                    found.append(start)
+        return found
+
+    # What the broker calls.
+
+    def topics_changed(self, deleted: TopicName | None = None) -> None:
+        topics = self._topics()
+        with self._lock:
+            for coordinator in self._groups.values():
+                self._carry_out_alone(coordinator, coordinator.topics_changed(topics))
+                if deleted and any(p.topic == str(deleted) for p in coordinator.committed):
+                    self._store(coordinator, [coordinator.forget_topic(str(deleted))])
+
+    def expire(self, now_ns: int) -> int | None:
+        """Let silent members go; when to look again."""
+        with self._lock:
+            for coordinator in self._groups.values():
+                self._carry_out_alone(coordinator, coordinator.expire(now_ns))
+            deadlines = [coordinator.next_deadline() for coordinator in self._groups.values()]
+            if self._journal.bytes_since_checkpoint > _CHECKPOINT_BYTES:
+                self._checkpoint()
+        return min((d for d in deadlines if d is not None), default=None)
+
+    def close(self) -> None:
+        with self._lock:
+            try:
+                self._checkpoint()
+            except PenstockError as exc:  # a full disk, say: the next start takes longer
+                _logger.warning("no checkpoint of the stream groups: %s", exc)
+            for wake in self._wake.values():
+                wake()
+            self._journal.close()
+
+    # The lock is held.
+
+    def _group(self, group: str) -> Coordinator:
+        try:
+            return self._groups[group]
+        except KeyError:
+            raise GroupNotFound(group) from None
+
+    def _carry_out(self, coordinator: Coordinator, effects: Effects) -> None:
+        try:
+            if effects.events:
+                self._store(coordinator, effects.events)
+                # Generations are reserved before they are used: they must not go back.
+                self._journal.log.sync()
+        finally:
+            self._broker.plan(self.expire, coordinator.next_deadline())
+            for member_id in effects.wake:
+                place = coordinator.group, member_id
+                wake = self._wake.get(place)
+                if member_id not in coordinator.members:
+                    self._wake.pop(place, None)
+                if wake is not None:
+                    wake()
+
+    def _carry_out_alone(self, coordinator: Coordinator, effects: Effects) -> None:
+        """One group's trouble, such as a full disk, must not hold up the others."""
+        try:
+            self._carry_out(coordinator, effects)
+        except PenstockError as exc:
+            _logger.error("group %s: %s", coordinator.group, exc)
+
+    def _store(self, coordinator: Coordinator, events: Iterable[Event]) -> Future[None]:
+        durable: Future[None] = Future()
+        for event in events:
+            durable = self._journal.append(_EVENT + group_events.encode(event))
+            coordinator.apply(event)
+        return durable
+
+    def _checkpoint(self) -> None:
+        states = {name: coordinator.state for name, coordinator in self._groups.items()}
+        self._journal.checkpoint(_SNAPSHOT + group_events.encode_snapshot(states))
+
+    def _topics(self) -> dict[str, int]:
+        return {str(topic.name): len(topic.partitions) for topic in self._broker.open_topics()}
+
+    def _now(self) -> int:
+        return self._broker.clock.monotonic_ns()

@@ -1,0 +1,309 @@
+"""One topic: its partitions, where a message goes, delays, deduplication, dead letters."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from itertools import count
+
+import mmh3
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock.broker.delays import PARTITION_HEADER, Delays
+from penstock.broker.journal import journal_config
+from penstock.broker.names import TopicName
+from penstock.broker.partition import Partition
+from penstock.broker.settings import TopicSettings
+from penstock.broker.waiters import Waiters
+from penstock.clock import Clock
+from penstock.config import LogConfig
+from penstock.delivery.dedup import DedupWindow
+from penstock.delivery.offsets import Int64s, Offsets
+from penstock.delivery.producers import Duplicate
+from penstock.errors import InvalidInput, PartitionNotFound
+from penstock.log.base import DONE, Appended
+from penstock.record.batch import Batch
+from penstock.record.schema import BITS
+
+DEDUP_HEADER = "penstock-dedup-id"
+_OFFSET_BITS = 48  # a place in the deduplication window: partition and offset in one number
+
+
+class Producer(msgspec.Struct, frozen=True):
+    """An idempotent producer, and the number of the batch's first message on its partition."""
+
+    id: int
+    epoch: int
+    sequence: int
+
+
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """Where some messages of a batch are."""
+
+    partition: int
+    rows: range | list[int]
+    first_offset: int
+    ulid: int
+    durable: Future[None]
+    duplicate: bool = False
+
+
+class Topic:
+    def __init__(
+        self,
+        name: TopicName,
+        settings: TopicSettings,
+        partitions: list[Partition],
+        delays: Delays,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.partitions = partitions
+        self.delays = delays
+        self.waiters = Waiters()
+        self.dedup: DedupWindow | None = None
+        self.plan_retention: Callable[[], None] = lambda: None
+        """Set by the broker: retention is to have a look within a minute or so."""
+        self.retention_is_planned = False
+        self._dedup_lock = threading.Lock()
+        self._turn = count()
+        self._clock = clock
+
+    def partition(self, number: int) -> Partition:
+        if (
+            isinstance(number, bool)
+            or not isinstance(number, int)
+            or not 0 <= number < len(self.partitions)
+        ):
+            raise PartitionNotFound(str(self.name), number, len(self.partitions))
+        return self.partitions[number]
+
+    def publish(
+        self, batch: Batch, *, partition: int | None = None, producer: Producer | None = None
+    ) -> list[Placed]:
+        """Append messages to their partitions: the one named, that of their key, or the next."""
+        batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
+        if producer is not None:
+            return [self._append_idempotent(batch, partition, producer)]
+        placed = [
+            _placed(number, rows, self.partitions[number].append(part))
+            for number, rows, part in self._split(batch, partition)
+        ]
+        self._news()
+        return placed
+
+    def publish_once(
+        self, batch: Batch, ids: Sequence[str | bytes | None], partition: int | None = None
+    ) -> list[Placed]:
+        """Append those messages whose id was not seen within the window."""
+        names = dedup_names(ids, len(batch))
+        batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
+        batch = batch.with_headers([{DEDUP_HEADER: name} if name else {} for name in names])
+        with self._dedup_lock:
+            now_ns = self._clock.monotonic_ns()
+            window = self._window()
+            sifted = window.sift(names, now_ns)
+            where: dict[int, tuple[int, int, int, Future[None]]] = {}
+            if sifted.new:
+                chosen = batch if len(sifted.new) == len(batch) else batch.take(sifted.new)
+                for number, rows, part in self._split(chosen, partition):
+                    appended = self.partitions[number].append(part)
+                    first = number << _OFFSET_BITS | appended.first_offset
+                    places = range(first, first + len(part))
+                    window.record([names[sifted.new[row]] for row in rows], places, now_ns)
+                    for place, row in enumerate(rows):
+                        offset, ulid = appended.first_offset + place, appended.ulid + place
+                        where[sifted.new[row]] = (number, offset, ulid, appended.durable)
+        self._news()
+        placed = [Placed(p, [row], o, ulid, d) for row, (p, o, ulid, d) in where.items()]
+        for row, place in sifted.known.items():
+            number, offset = place >> _OFFSET_BITS, place & (1 << _OFFSET_BITS) - 1
+            self.partitions[number].confirm(offset)
+            placed.append(Placed(number, [row], offset, 0, DONE, duplicate=True))
+        for row, first in sifted.repeated.items():
+            number, offset, ulid, durable = where[first]
+            placed.append(Placed(number, [row], offset, ulid, durable, duplicate=True))
+        return sorted(placed, key=lambda p: p.rows[0])
+
+    def delay(
+        self,
+        batch: Batch,
+        deliver_at_us: int | Int64s,
+        partition: int | None,
+    ) -> Appended:
+        """Keep messages until they fall due. Their TTL counts from then on."""
+        batch = self._with_ttl(batch, deliver_at_us)
+        if partition is not None:
+            self.partition(partition)
+            batch = batch.with_headers([{PARTITION_HEADER: str(partition)}] * len(batch))
+        return self.delays.add(batch, deliver_at_us)
+
+    def move_due(self) -> int:
+        """Bring what fell due to its partition."""
+        return self.delays.move_due(self._move)
+
+    def rebuild_dedup(self) -> None:
+        """Remember again what was published within the window, after a restart."""
+        window = self._window()
+        wall_us = self._clock.wall_ns() // 1000
+        now_ns = self._clock.monotonic_ns()
+        since_us = wall_us - self.settings.dedup_window_ms * 1000
+        for partition in self.partitions:
+            offset = partition.log.find(since_us)
+            while offset < partition.log.end:
+                read = partition.log.read(offset)
+                for batch in read:
+                    if batch.columns & BITS["headers"]:
+                        seen = [m for m in batch.messages() if m.headers.get(DEDUP_HEADER)]
+                        places = [partition.number << _OFFSET_BITS | m.offset for m in seen]
+                        window.record([m.headers[DEDUP_HEADER] for m in seen], places, now_ns)
+                offset = read.next_offset
+
+    def change(self, settings: TopicSettings, log_config: LogConfig) -> None:
+        """Go on with other settings, from the next message on."""
+        self.settings = settings
+        kept: list[Delays | Partition] = [self.delays, *self.partitions]
+        for each in kept:
+            for log, config in (
+                (each.log, log_config),
+                (each.journal.log, journal_config(log_config)),
+            ):
+                log.reconfigure(config)
+                if config.fsync == "always":
+                    log.sync()  # a commit that was planned for later is not waited for
+        for partition in self.partitions:
+            partition.set_policy(settings.policy())
+        if self.dedup is not None:
+            self.dedup.window_ns = settings.dedup_window_ms * 1_000_000
+
+    def checkpoint(self) -> None:
+        """Write down the state of every partition, so that the next start is quick."""
+        self.delays.sync()
+        for partition in self.partitions:
+            partition.checkpoint()
+
+    def close(self) -> None:
+        self.delays.close()
+        for partition in self.partitions:
+            partition.close()
+
+    def tend(self) -> None:
+        """There is more to keep, or less that has to be kept."""
+        if not self.retention_is_planned:
+            self.retention_is_planned = True
+            self.plan_retention()
+
+    def _news(self) -> None:
+        """There is more to read."""
+        self.waiters.notify()
+        if not self.retention_is_planned:
+            self.tend()
+
+    def _window(self) -> DedupWindow:
+        if self.dedup is None:
+            self.dedup = DedupWindow(self.settings.dedup_window_ms * 1_000_000)
+        return self.dedup
+
+    def _with_ttl(self, batch: Batch, from_us: int | Int64s) -> Batch:
+        if self.settings.ttl_ms is None:
+            return batch
+        return batch.expiring(from_us + self.settings.ttl_ms * 1000)
+
+    def _append_idempotent(self, batch: Batch, partition: int | None, producer: Producer) -> Placed:
+        if partition is None:
+            raise InvalidInput("an idempotent producer numbers messages by partition: name it")
+        target = self.partition(partition)
+        outcome = target.append_idempotent(batch, producer.id, producer.epoch, producer.sequence)
+        rows = range(len(batch))
+        if isinstance(outcome, Duplicate):
+            offset = -1 if outcome.offset is None else outcome.offset
+            target.confirm(offset)
+            return Placed(partition, rows, offset, 0, DONE, duplicate=True)
+        self._news()
+        return _placed(partition, rows, outcome)
+
+    def _split(
+        self, batch: Batch, partition: int | None
+    ) -> list[tuple[int, range | list[int], Batch]]:
+        """The messages of each partition, with their rows in the batch."""
+        rows = range(len(batch))
+        if partition is not None:
+            return [(self.partition(partition).number, rows, batch)]
+        partitions = len(self.partitions)
+        if partitions == 1:
+            return [(0, rows, batch)]
+        if not batch.columns & BITS["key"]:
+            return [(next(self._turn) % partitions, rows, batch)]
+        turn = next(self._turn) % partitions
+        target = np.fromiter(
+            (
+                turn if key is None else mmh3.hash(key, signed=False) % partitions
+                for key in batch.keys.to_pylist()
+            ),
+            np.int64,
+            len(batch),
+        )
+        parts: list[tuple[int, range | list[int], Batch]] = []
+        for number in np.unique(target).tolist():
+            chosen = np.flatnonzero(target == number)
+            if len(chosen) == len(batch):
+                return [(number, rows, batch)]
+            parts.append((number, chosen.tolist(), batch.take(chosen)))
+        return parts
+
+    def _move(self, batch: Batch) -> Iterator[Offsets]:
+        for partition, part in self._moved_parts(batch.stamped(None)):
+            for number, _, some in self._split(part, partition):
+                target = self.partitions[number]
+                target.append_moved(some)
+                self._news()
+                if self.settings.fsync != "never":
+                    # They are about to leave the delay log: where they are has to last longer.
+                    target.log.sync()
+                yield Offsets.of(np.asarray(some.offsets))
+
+    def _moved_parts(self, batch: Batch) -> list[tuple[int | None, Batch]]:
+        """Delayed messages by the partition that they were sent to, if one was named."""
+        if not batch.columns & BITS["headers"]:
+            return [(None, batch)]
+        headers = [message.headers for message in batch.messages()]
+        named = [self._named(each.pop(PARTITION_HEADER, None)) for each in headers]
+        if any(number is not None for number in named):
+            batch = batch.with_headers(headers, instead=True)
+        parts: list[tuple[int | None, Batch]] = []
+        for number in dict.fromkeys(named):
+            rows = [row for row, other in enumerate(named) if other == number]
+            parts.append((number, batch.take(rows)))
+        return parts
+
+    def _named(self, header: bytes | None) -> int | None:
+        """A partition by its number. Anyone can send such a header, with anything in it."""
+        number = int(header) if header and header.isdigit() and len(header) <= 9 else -1
+        return number if 0 <= number < len(self.partitions) else None
+
+
+def dedup_names(ids: Sequence[str | bytes | None], messages: int) -> list[bytes | None]:
+    """Deduplication ids as they are compared, or InvalidInput."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Sequence) or len(ids) != messages:
+        raise InvalidInput(f"{messages} messages need as many deduplication ids; got {ids!r:.100}")
+    for each in ids:
+        if each is not None and (not isinstance(each, str | bytes) or not each):
+            raise InvalidInput(f"a deduplication id is text or bytes, not empty; not {each!r:.100}")
+    return [each.encode() if isinstance(each, str) else each for each in ids]
+
+
+def moved_ids(partition: Partition) -> list[pa.Array]:
+    """The ids of delayed messages that a partition got since its last checkpoint."""
+    found: list[pa.Array] = []
+    for offset in partition.moved_at:
+        read = partition.log.read(offset, 1)
+        found += [batch.ids for batch in read if batch.base_offset == offset]
+    return found
+
+
+def _placed(number: int, rows: range | list[int], appended: Appended) -> Placed:
+    return Placed(number, rows, appended.first_offset, appended.ulid, appended.durable)

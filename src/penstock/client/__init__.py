@@ -1,0 +1,1 @@
+"""Clients: one API, embedded or remote, sync and async."""

@@ -1,0 +1,340 @@
+"""Messages in the hands of a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import pyarrow as pa
+
+from penstock.broker.names import TopicName
+from penstock.broker.partition import Delivered
+from penstock.client.waiting import Steps, Wait, awaiting, blocking
+from penstock.delivery.offsets import Offsets
+from penstock.delivery.receipts import Receipt
+from penstock.durations import Duration, parse_ns
+from penstock.errors import DeliveryError
+from penstock.log.base import DONE
+from penstock.record.batch import Batch, Message
+from penstock.record.schema import READ_SCHEMA, Priority
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.partition import Settled
+
+
+class Lease:
+    """What all messages of one receive from one partition share."""
+
+    __slots__ = ("broker", "group", "nonce", "partition", "topic")
+
+    def __init__(
+        self, broker: Broker, topic: TopicName, group: str, partition: int, nonce: int
+    ) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.group = group
+        self.partition = partition
+        self.nonce = nonce
+
+    def ack(self, offsets: Offsets | None) -> Settled:
+        return self.broker.ack(self.topic, self.partition, self.group, self.nonce, offsets)
+
+    def nack(self, offsets: Offsets | None, delay: Duration | None, error: str) -> Settled:
+        return self.broker.nack(
+            self.topic,
+            self.partition,
+            self.group,
+            self.nonce,
+            offsets,
+            delay_ns=None if delay is None else parse_ns(delay, "delay"),
+            error=error,
+        )
+
+    def reject(self, offsets: Offsets | None, error: str) -> Settled:
+        return self.broker.reject(
+            self.topic, self.partition, self.group, self.nonce, offsets, error=error
+        )
+
+    def extend(self, offsets: Offsets | None, visibility: Duration) -> Settled:
+        return self.broker.extend(
+            self.topic,
+            self.partition,
+            self.group,
+            self.nonce,
+            offsets,
+            visibility_ns=parse_ns(visibility, "visibility"),
+        )
+
+
+class Held:
+    """A message under a lease. Settle it by `ack`, `nack` or `reject`; until then it is yours."""
+
+    __slots__ = ("_lease", "_message", "_settled", "delivery_count")
+
+    def __init__(self, message: Message, delivery_count: int, lease: Lease) -> None:
+        self._message = message
+        self._lease = lease
+        self._settled = False
+        self.delivery_count = delivery_count
+        """How often this message has been handed out to the group, this time included."""
+
+    @property
+    def value(self) -> bytes | None:
+        return self._message.value
+
+    @property
+    def key(self) -> bytes | None:
+        return self._message.key
+
+    @property
+    def headers(self) -> dict[str, bytes | None]:
+        return self._message.headers
+
+    @property
+    def priority(self) -> Priority:
+        return Priority(self._message.priority)
+
+    @property
+    def timestamp_us(self) -> int:
+        return self._message.timestamp_us
+
+    @property
+    def expires_at_us(self) -> int | None:
+        return self._message.expires_at_us
+
+    @property
+    def offset(self) -> int:
+        return self._message.offset
+
+    @property
+    def partition(self) -> int:
+        return self._lease.partition
+
+    @property
+    def topic(self) -> str:
+        return self._lease.topic.topic
+
+    @property
+    def group(self) -> str:
+        return self._lease.group
+
+    @property
+    def id(self) -> str:
+        return self._message.id
+
+    @property
+    def receipt(self) -> str:
+        """Names this delivery of the message, to settle it by from elsewhere."""
+        lease = self._lease
+        return str(
+            Receipt(
+                str(lease.topic), lease.partition, self.offset, self.delivery_count, lease.nonce
+            )
+        )
+
+    def __repr__(self) -> str:
+        value = self.value
+        shown = value if value is None or len(value) <= 40 else value[:37] + b"..."
+        where = f"{self.topic}/{self.partition}@{self.offset}"
+        return f"<Message {where} {shown!r}, delivery {self.delivery_count}>"
+
+    def _ack(self) -> Steps[None]:
+        """The message is done."""
+        return self._settle(self._lease.ack(Offsets(self._message.offset, 1)))
+
+    def _nack(self, delay: Duration | None = None, error: str = "") -> Steps[None]:
+        """Try it again after a delay, by default the topic's backoff."""
+        return self._settle(self._lease.nack(Offsets(self._message.offset, 1), delay, error))
+
+    def _reject(self, reason: str = "") -> Steps[None]:
+        """Give it up: straight to the dead letters."""
+        return self._settle(self._lease.reject(Offsets(self._message.offset, 1), reason))
+
+    def _extend(self, visibility: Duration) -> Steps[None]:
+        """Hold it for this long from now on."""
+        settled = self._lease.extend(Offsets(self._message.offset, 1), visibility)
+        yield from _confirm(settled)
+
+    def _settle(self, settled: Settled) -> Steps[None]:
+        self._settled = True
+        yield from _confirm(settled)
+
+    def _finish(self, error: BaseException | None) -> Steps[None]:
+        """What leaving a `with` block means."""
+        if self._settled:
+            return
+        if error is None:
+            yield from self._ack()
+        else:
+            with suppress(DeliveryError):  # the block's own error is the one to be heard of
+                yield from self._nack(error=f"{type(error).__name__}: {error}")
+
+
+class ReceivedMessage(Held):
+    """A message under a lease. As a context manager it is acked, or nacked on an exception."""
+
+    __slots__ = ()
+
+    ack = blocking(Held._ack)
+    nack = blocking(Held._nack)
+    reject = blocking(Held._reject)
+    extend = blocking(Held._extend)
+    _leave = blocking(Held._finish)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave(exc)
+
+
+class AsyncReceivedMessage(Held):
+    """The same for `await` and `async with`."""
+
+    __slots__ = ()
+
+    ack = awaiting(Held._ack)
+    nack = awaiting(Held._nack)
+    reject = awaiting(Held._reject)
+    extend = awaiting(Held._extend)
+    _leave = awaiting(Held._finish)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._leave(exc)
+
+
+HeldType = TypeVar("HeldType", bound=Held)
+
+
+def held(
+    kind: type[HeldType],
+    broker: Broker,
+    topic: TopicName,
+    group: str,
+    delivered: Sequence[Delivered],
+) -> list[HeldType]:
+    """What a receive handed out, message by message."""
+    found: list[HeldType] = []
+    for each in delivered:
+        lease = Lease(broker, topic, group, each.partition, each.nonce)
+        for batch, delivery_count in each.pieces:
+            found += [kind(message, delivery_count, lease) for message in batch.messages()]
+    return found
+
+
+class HeldBatch:
+    """Many messages as columns, settled together."""
+
+    def __init__(
+        self, broker: Broker, topic: TopicName, group: str, delivered: Sequence[Delivered]
+    ) -> None:
+        self._leases = [
+            (Lease(broker, topic, group, d.partition, d.nonce), d.pieces) for d in delivered
+        ]
+
+    def __len__(self) -> int:
+        return sum(len(batch) for _, pieces in self._leases for batch, _ in pieces)
+
+    @property
+    def batches(self) -> list[Batch]:
+        return [batch for _, pieces in self._leases for batch, _ in pieces]
+
+    def receipts(self) -> list[str]:
+        """A receipt for each message, in the order of `table()`, to settle them one by one."""
+        return [
+            str(Receipt(str(lease.topic), lease.partition, offset, delivery_count, lease.nonce))
+            for lease, pieces in self._leases
+            for batch, delivery_count in pieces
+            for offset in batch.offsets.to_pylist()
+        ]
+
+    def table(self) -> pa.Table:
+        """The messages as an Arrow table, with the partition and the delivery count of each."""
+        parts = []
+        for lease, pieces in self._leases:
+            for batch, delivery_count in pieces:
+                columns = batch.record_batch()
+                rows = len(batch)
+                columns = columns.append_column("partition", _repeat(lease.partition, rows))
+                parts.append(columns.append_column("delivery_count", _repeat(delivery_count, rows)))
+        return pa.Table.from_batches(parts, schema=_TABLE_SCHEMA)
+
+    def _ack(self) -> Steps[None]:
+        """All of them are done."""
+        yield from self._settle(Lease.ack)
+
+    def _nack(self, delay: Duration | None = None, error: str = "") -> Steps[None]:
+        """Try all of them again after a delay, by default the topic's backoff."""
+        yield from self._settle(lambda lease, every: lease.nack(every, delay, error))
+
+    def _reject(self, reason: str = "") -> Steps[None]:
+        """Give all of them up: straight to the dead letters."""
+        yield from self._settle(lambda lease, every: lease.reject(every, reason))
+
+    def _extend(self, visibility: Duration) -> Steps[None]:
+        """Hold all of them for this long from now on."""
+        yield from self._settle(lambda lease, every: lease.extend(every, visibility))
+
+    def _settle(self, settle: Callable[[Lease, None], Settled]) -> Steps[None]:
+        """On each partition, also if it is too late on another one; then the first error."""
+        outcomes: list[Settled] = []
+        lost: DeliveryError | None = None
+        for lease, _ in self._leases:
+            try:
+                outcomes.append(settle(lease, None))
+            except DeliveryError as exc:
+                lost = lost or exc
+        yield from _confirm(*outcomes)
+        if lost is not None:
+            raise lost
+
+
+class ReceivedBatch(HeldBatch):
+    ack = blocking(HeldBatch._ack)
+    nack = blocking(HeldBatch._nack)
+    reject = blocking(HeldBatch._reject)
+    extend = blocking(HeldBatch._extend)
+
+
+class AsyncReceivedBatch(HeldBatch):
+    ack = awaiting(HeldBatch._ack)
+    nack = awaiting(HeldBatch._nack)
+    reject = awaiting(HeldBatch._reject)
+    extend = awaiting(HeldBatch._extend)
+
+
+_TABLE_SCHEMA = READ_SCHEMA.append(pa.field("partition", pa.int32())).append(
+    pa.field("delivery_count", pa.int32())
+)
+
+
+def _repeat(number: int, rows: int) -> Any:
+    return pa.repeat(pa.scalar(number, pa.int32()), rows)
+
+
+def _confirm(*outcomes: Settled) -> Steps[None]:
+    """Wait until the outcomes are durable; raise what was refused."""
+    for settled in outcomes:
+        if settled.durable is not DONE:
+            if not settled.durable.done():
+                yield Wait(settled.durable)
+            settled.durable.result()
+    for settled in outcomes:
+        for offset, refusal in settled.refused.items():
+            raise refusal(offset)  # type: ignore[arg-type]

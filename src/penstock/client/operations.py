@@ -1,0 +1,426 @@
+"""Everything that a client can ask, written once; `Client` and `AsyncClient` give it a face.
+
+A method that waits is a generator (see `waiting.py`); the others are plain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from weakref import WeakSet
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.broker.broker import Broker
+from penstock.broker.delays import DelayedMessage, DelayStats
+from penstock.broker.names import TopicName, group_name, parse_topic, topic_name
+from penstock.broker.partition import Delivered
+from penstock.broker.settings import WAIT_MS_MAX, TopicSettings, parse_ttl_us
+from penstock.broker.stats import TopicStats
+from penstock.broker.streams import StreamGroup
+from penstock.client.results import Delayed, Published, PublishedBatch, published
+from penstock.client.streams import StreamReader
+from penstock.client.waiting import Signal, Steps, Wait
+from penstock.delivery.offsets import Offsets
+from penstock.delivery.receipts import Receipt
+from penstock.durations import Duration, Moment, parse_ns, parse_us
+from penstock.errors import BrokerClosed, DeliveryError, InvalidInput
+from penstock.group.assignment import TopicPartition
+from penstock.log.base import DONE
+from penstock.record.batch import Batch, HeaderMap, Message, Payload
+from penstock.record.schema import Priority
+from penstock.record.single import Single
+
+Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
+Messages: TypeAlias = Sequence[Payload] | pa.Table | pa.RecordBatch | Batch
+
+
+class Operations:
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker = broker
+        self._namespace = namespace
+        self._streams: WeakSet[StreamReader] = WeakSet()
+        topic_name("x", namespace)
+
+    # Topics.
+
+    def _create_topic(
+        self, /, topic: str, *, exist_ok: bool = False, **settings: Any
+    ) -> TopicSettings:
+        """Make a topic. Settings: partitions, visibility, max_retries, backoff, ttl, retention,
+        fsync and more; a wrong one says what is allowed."""
+        return self._broker.create_topic(self._name(topic), settings, exist_ok)
+
+    def _alter_topic(self, /, topic: str, **settings: Any) -> TopicSettings:
+        """Change settings, or add partitions, while it is in use."""
+        return self._broker.alter_topic(self._name(topic), settings)
+
+    def _delete_topic(self, topic: str) -> None:
+        """With all its messages. Its dead letters stay until their own topic is deleted."""
+        self._broker.delete_topic(self._name(topic))
+
+    def _namespaces(self) -> list[str]:
+        """Every namespace that has a topic, and "default"."""
+        return self._broker.namespaces()
+
+    def _topics(self) -> list[str]:
+        """The topics of this client's namespace, those of dead letters too."""
+        return [name.topic for name in self._broker.topics(self._namespace)]
+
+    def _describe_topic(self, topic: str) -> TopicSettings:
+        """Its settings, with the defaults where none was given."""
+        return self._broker.topic(self._name(topic), create=False).settings
+
+    def _stats(self, topic: str) -> TopicStats:
+        return self._broker.stats(self._name(topic))
+
+    # Publishing.
+
+    def _publish(
+        self,
+        topic: str,
+        value: Payload,
+        *,
+        key: Payload = None,
+        headers: HeaderMap | None = None,
+        priority: int | str = 2,
+        ttl: Duration | None = None,
+        delay: Duration | None = None,
+        deliver_at: Moment | None = None,
+        partition: int | None = None,
+        dedup_id: str | bytes | None = None,
+    ) -> Steps[Published | Delayed]:
+        """Publish a message. It survives what the topic's fsync policy promises on return."""
+        if key is None and headers is None:
+            batch = Single.of(value, priority)
+        else:
+            batch = Batch.build(
+                [value],
+                keys=None if key is None else [key],
+                headers=None if headers is None else [headers],
+                priority=priority,
+            )
+        name = self._name(topic)
+        due_us = self._due_us(delay, deliver_at)
+        if due_us is not None:
+            if dedup_id is not None:
+                raise InvalidInput("a delayed message cannot have a deduplication id")
+            batch = self._expiring(batch, ttl, due_us)
+            ids, appended = self._broker.delay(name, batch, due_us, partition=partition)
+            yield from _durable(appended.durable)
+            return Delayed(ids[0], due_us)
+        batch = self._expiring(batch, ttl, None)
+        (placed,) = self._broker.publish(
+            name,
+            batch,
+            partition=partition,
+            dedup_ids=None if dedup_id is None else [dedup_id],
+        )
+        yield from _durable(placed.durable)
+        return published(placed)
+
+    def _publish_batch(
+        self,
+        topic: str,
+        messages: Messages,
+        *,
+        keys: Sequence[Payload] | None = None,
+        headers: Sequence[HeaderMap | None] | None = None,
+        priority: int | str | Sequence[int | str] = 2,
+        ttl: Duration | None = None,
+        partition: int | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+    ) -> Steps[PublishedBatch]:
+        """Publish many messages at once: lists of values and what goes with them, or Arrow."""
+        batch = self._expiring(_batch(messages, keys, headers, priority), ttl, None)
+        placed = self._broker.publish(
+            self._name(topic), batch, partition=partition, dedup_ids=dedup_ids
+        )
+        for each in placed:
+            yield from _durable(each.durable)
+        return PublishedBatch(placed)
+
+    def _schedule_batch(
+        self,
+        topic: str,
+        messages: Messages,
+        *,
+        delay: Duration | None = None,
+        deliver_at: Moment | Sequence[Moment] | None = None,
+        keys: Sequence[Payload] | None = None,
+        headers: Sequence[HeaderMap | None] | None = None,
+        priority: int | str | Sequence[int | str] = 2,
+        ttl: Duration | None = None,
+        partition: int | None = None,
+    ) -> Steps[list[str]]:
+        """Publish many messages to be delivered later, all at once or each at its own time."""
+        batch = _batch(messages, keys, headers, priority)
+        due: Any
+        if isinstance(deliver_at, Sequence | np.ndarray):
+            due = np.array([parse_us(moment, "deliver_at") for moment in deliver_at], np.int64)
+            if len(due) != len(batch):
+                raise InvalidInput(f"{len(batch)} messages, but {len(due)} of deliver_at")
+        else:
+            due = self._due_us(delay, deliver_at)
+            if due is None:
+                raise InvalidInput("say when: give delay or deliver_at")
+        if not len(batch):
+            self._broker.topic(self._name(topic))
+            return []
+        batch = self._expiring(batch, ttl, due)
+        ids, appended = self._broker.delay(self._name(topic), batch, due, partition=partition)
+        yield from _durable(appended.durable)
+        return ids
+
+    # Delays.
+
+    def _cancel(self, topic: str, id_: str) -> bool:
+        """Take back a delayed message; False if it is delivered or cancelled already."""
+        return self._broker.cancel(self._name(topic), id_)
+
+    def _delayed(self, topic: str, limit: int | None = None) -> Iterator[DelayedMessage]:
+        """Messages that wait, in the order in which they were published."""
+        name = self._name(topic)
+        after, left = 0, limit if limit is not None else 1 << 62
+        while left > 0:
+            page = self._broker.delayed(name, after, min(left, 1000))
+            if not page:
+                return
+            for offset, message in page:
+                yield message
+                after = offset + 1
+            left -= len(page)
+
+    def _delay_stats(self, topic: str) -> DelayStats:
+        return self._broker.delay_stats(self._name(topic))
+
+    # Queue mode.
+
+    def _take(
+        self,
+        topic: str,
+        group: str,
+        max_messages: int,
+        wait: Duration,
+        visibility: Duration | None,
+        consumer: str,
+        partition: int | None,
+    ) -> Steps[list[Delivered]]:
+        name = self._name(topic)
+        wait_ns = parse_ns(wait, "wait")
+        if wait_ns > WAIT_MS_MAX * 1_000_000:
+            raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
+        visibility_ns = None if visibility is None else parse_ns(visibility, "visibility")
+        deadline = time.monotonic() + wait_ns / 1e9
+
+        def ready() -> list[Delivered]:
+            return self._broker.receive(
+                name,
+                group,
+                max_messages,
+                visibility_ns=visibility_ns,
+                consumer=consumer,
+                partition=partition,
+            )
+
+        delivered = ready()
+        while not delivered and wait_ns:
+            signal = Signal()
+            stop = self._broker.on_news(name, signal.fire)
+            try:
+                delivered = ready()  # what came before we were listening
+                left_s = deadline - time.monotonic()
+                if delivered or left_s <= 0:
+                    break
+                yield Wait(signal.future, left_s)
+            finally:
+                stop()
+            if self._broker.closed:
+                raise BrokerClosed("the broker was closed while a receive was waiting")
+            delivered = ready()
+        return delivered
+
+    def _settle_receipts(
+        self, verb: str, group: str, receipts: str | Sequence[str], **how: Any
+    ) -> Steps[dict[str, DeliveryError]]:
+        """Settle messages by their receipts; by receipt, the errors of those that could not be."""
+        several = [receipts] if isinstance(receipts, str) else receipts
+        if not isinstance(several, Sequence):
+            raise InvalidInput(f"a receipt or a list of them is wanted, not {receipts!r:.100}")
+        leases: dict[tuple[str, int, int], dict[int, str]] = {}
+        for text in several:
+            receipt = Receipt.parse(text)
+            place = receipt.topic, receipt.partition, receipt.nonce
+            leases.setdefault(place, {})[receipt.offset] = text
+        errors: dict[str, DeliveryError] = {}
+        for (topic, number, nonce), texts in leases.items():
+            settle = getattr(self._broker, verb)
+            name = parse_topic(topic)
+            settled = settle(name, number, group_name(group), nonce, Offsets.of(list(texts)), **how)
+            yield from _durable(settled.durable)
+            for offset, refusal in settled.refused.items():
+                errors[texts[offset]] = refusal(offset)
+        return errors
+
+    def _ack(self, group: str, receipts: str | Sequence[str]) -> Steps[dict[str, DeliveryError]]:
+        """Ack messages by their receipts. Returns what could not be acked, by receipt."""
+        return (yield from self._settle_receipts("ack", group, receipts))
+
+    def _nack(
+        self,
+        group: str,
+        receipts: str | Sequence[str],
+        *,
+        delay: Duration | None = None,
+        error: str = "",
+    ) -> Steps[dict[str, DeliveryError]]:
+        """Give messages back by their receipts, to be tried again after a delay."""
+        delay_ns = None if delay is None else parse_ns(delay, "delay")
+        steps = self._settle_receipts("nack", group, receipts, delay_ns=delay_ns, error=error)
+        return (yield from steps)
+
+    def _reject(
+        self, group: str, receipts: str | Sequence[str], *, reason: str = ""
+    ) -> Steps[dict[str, DeliveryError]]:
+        """Give messages up by their receipts: straight to the dead letters."""
+        return (yield from self._settle_receipts("reject", group, receipts, error=reason))
+
+    def _extend(
+        self, group: str, receipts: str | Sequence[str], *, visibility: Duration
+    ) -> Steps[dict[str, DeliveryError]]:
+        """Hold messages for longer, by their receipts."""
+        visibility_ns = parse_ns(visibility, "visibility")
+        steps = self._settle_receipts("extend", group, receipts, visibility_ns=visibility_ns)
+        return (yield from steps)
+
+    def _groups(self, topic: str) -> list[str]:
+        """The groups that read a topic as a queue."""
+        return self._broker.groups(self._name(topic))
+
+    def _delete_group(self, topic: str, group: str) -> bool:
+        return self._broker.delete_group(self._name(topic), group)
+
+    # Stream groups, from outside.
+
+    def _stream_groups(self) -> list[str]:
+        """The groups that read as streams."""
+        return self._broker.streams.groups()
+
+    def _describe_stream_group(self, group: str) -> StreamGroup:
+        """Its members and their partitions, what is committed, and the lag on each partition."""
+        return self._broker.streams.describe(group)
+
+    def _reset_stream_group(
+        self, group: str, topic: str, to: Position, *, partition: int | None = None
+    ) -> Steps[None]:
+        """Let a stream group start elsewhere: "earliest", "latest", an offset or a time.
+
+        Only while it has no members. It need not exist yet.
+        """
+        name = self._name(topic)
+        positions = self._positions(name, to, partition)
+        bounds = {p.number: (p.log.start, p.log.end) for p in self._broker.topic(name).partitions}
+        offsets = {
+            TopicPartition(str(name), number): min(
+                max(offset, bounds[number][0]), bounds[number][1]
+            )
+            for number, offset in positions.items()
+        }
+        yield from _durable(self._broker.streams.set_offsets(group, offsets))
+
+    def _delete_stream_group(self, group: str) -> None:
+        """Forget what a stream group has committed. Only while it has no members."""
+        self._broker.streams.delete(group)
+
+    # Moving about.
+
+    def _seek(self, topic: str, group: str, to: Position, *, partition: int | None = None) -> None:
+        """Let a group start again: at "earliest", "latest", an offset, or a time."""
+        name = self._name(topic)
+        self._broker.seek(name, group, self._positions(name, to, partition))
+
+    def _peek(
+        self, topic: str, *, partition: int = 0, at: Position = "earliest", limit: int = 10
+    ) -> list[Message]:
+        """Look at messages without consuming them."""
+        name = self._name(topic)
+        if type(limit) is not int or limit < 0:
+            raise InvalidInput(f"limit is {limit!r}; it must be a whole number from 0 up")
+        offset = self._positions(name, at, partition)[partition]
+        log = self._broker.topic(name, create=False).partition(partition).log
+        offset = min(max(offset, log.start), log.end)
+        found: list[Message] = []
+        while offset < log.end and len(found) < limit:
+            read = self._broker.read(name, partition, offset, 64 << 10)
+            found += read.messages()
+            offset = read.next_offset
+        return found[:limit]
+
+    def _purge(self, topic: str, *, group: str | None = None) -> int:
+        """Drop every message of a topic, or skip them all for one group; how many there were."""
+        return self._broker.purge(self._name(topic), group)
+
+    # Inside.
+
+    def _name(self, topic: str) -> TopicName:
+        return topic_name(topic, self._namespace)
+
+    def _positions(self, name: TopicName, to: Position, partition: int | None) -> dict[int, int]:
+        topic = self._broker.topic(name, create=False)
+        partitions = topic.partitions if partition is None else [topic.partition(partition)]
+        if to == "earliest":
+            return {p.number: p.log.start for p in partitions}
+        if to == "latest":
+            return {p.number: p.log.end for p in partitions}
+        if isinstance(to, datetime):
+            stamp_us = parse_us(to)
+            return {p.number: p.log.find(stamp_us) for p in partitions}
+        if isinstance(to, int) and not isinstance(to, bool) and to >= 0:
+            return {p.number: to for p in partitions}
+        raise InvalidInput(
+            f'a position is "earliest", "latest", an offset or a datetime; not {to!r}'
+        )
+
+    def _due_us(self, delay: Duration | None, deliver_at: Any) -> int | None:
+        if delay is not None and deliver_at is not None:
+            raise InvalidInput("give delay or deliver_at, not both")
+        if delay is not None:
+            return (self._broker.clock.wall_ns() + parse_ns(delay, "delay") + 999) // 1000
+        return None if deliver_at is None else parse_us(deliver_at, "deliver_at")
+
+    def _expiring(self, batch: Batch, ttl: Duration | None, from_us: Any) -> Batch:
+        if ttl is None:
+            return batch
+        if from_us is None:
+            from_us = self._broker.clock.wall_ns() // 1000
+        return batch.expiring(from_us + parse_ttl_us(ttl))
+
+    def _leave_streams(self) -> None:
+        """What was read and not committed yet is committed; the last message may be half done."""
+        for stream in list(self._streams):
+            stream.leave(failed=True)
+
+
+def _batch(
+    messages: Messages,
+    keys: Sequence[Payload] | None,
+    headers: Sequence[HeaderMap | None] | None,
+    priority: int | str | Sequence[int | str],
+) -> Batch:
+    if isinstance(messages, Batch | pa.Table | pa.RecordBatch):
+        if keys is not None or headers is not None or priority != Priority.NORMAL:
+            raise InvalidInput("a table brings its own columns 'key', 'headers' and 'priority'")
+        return messages if isinstance(messages, Batch) else Batch.from_arrow(messages)
+    if isinstance(messages, str | bytes):
+        raise InvalidInput("a list of messages is wanted; publish() takes a single one")
+    return Batch.build(messages, keys=keys, headers=headers, priority=priority)
+
+
+def _durable(future: Any) -> Steps[None]:
+    if future is not DONE:
+        if not future.done():
+            yield Wait(future)
+        future.result()

@@ -1,0 +1,183 @@
+"""A producer: single messages are gathered into batches, and a retried batch is stored once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from itertools import count
+from types import TracebackType
+from typing import Literal, Self, get_args
+
+import mmh3
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.names import TopicName
+from penstock.broker.settings import parse_ttl_us
+from penstock.broker.topic import Producer as ProducerOf
+from penstock.broker.topic import Topic
+from penstock.config import LogConfig
+from penstock.durations import Duration, parse_ms
+from penstock.errors import InvalidInput, PenstockError
+from penstock.log.appender import BufferedAppender, Sent
+from penstock.log.base import DONE, Appended
+from penstock.record.batch import Batch
+
+Acks = Literal["none", "leader", "all"]
+
+
+class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a producer gathers and sends."""
+
+    messages_max: int = 100
+    bytes_max: int = 64 << 10
+    linger_ms: int = 5
+    acks: Acks = "leader"
+    """What `result()` waits for: nothing, the operating system, or the topic's fsync policy."""
+    retries: int = 3
+    retry_backoff_ms: int = 100
+
+    def __post_init__(self) -> None:
+        if self.acks not in get_args(Acks):
+            raise InvalidInput(f"acks is {self.acks!r}; allowed: {', '.join(get_args(Acks))}")
+        for name, least in (("messages_max", 1), ("bytes_max", 1), ("retries", 0)):
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise InvalidInput(
+                    f"{name} is {value!r}; it must be a whole number of at least {least}"
+                )
+
+
+class Producer:
+    """Sends messages to a topic. Any thread may send; leaving the `with` block flushes.
+
+    A batch that fails for a passing reason is sent again; its producer id and sequence number see
+    to it that it is not stored twice. Errors come from `result()`, `flush()` and `close()`.
+    """
+
+    def __init__(self, broker: Broker, name: TopicName, config: ProducerConfig) -> None:
+        self._broker = broker
+        self._topic: Topic = broker.topic(name)
+        self._config = config
+        self._id = random.getrandbits(62) + 1
+        self._turn = count()
+        self._appenders: list[BufferedAppender] = []
+        self._open_appenders()
+
+    def send(
+        self,
+        value: bytes | str,
+        key: bytes | str | None = None,
+        *,
+        headers: Mapping[str, bytes | str | None] | None = None,
+        priority: int | str = 2,
+        ttl: Duration | None = None,
+    ) -> Sent:
+        """Add a message to the batch of its partition. `result()` of what returns is its offset."""
+        appenders = self._appenders
+        if len(appenders) != len(self._topic.partitions):
+            self._open_appenders()
+        if len(appenders) == 1:
+            appender = appenders[0]
+        else:
+            appender = appenders[self._partition_of(key)]
+        if headers is None and priority == 2 and ttl is None:
+            return appender.send(value, key)
+        expires_at_us = None
+        if ttl is not None:
+            expires_at_us = self._broker.clock.wall_ns() // 1000 + parse_ttl_us(ttl)
+        return appender.send(
+            value, key, headers=headers, priority=priority, expires_at_us=expires_at_us
+        )
+
+    def flush(self) -> None:
+        """Send everything that is waiting. Raises the first error of a batch that failed."""
+        errors: list[PenstockError] = []
+        for appender in self._appenders:
+            try:
+                appender.flush()
+            except PenstockError as exc:
+                errors.append(exc)
+        if errors:
+            raise errors[0]
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            for appender in self._appenders:
+                appender.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _partition_of(self, key: bytes | str | None) -> int:
+        if key is None:
+            # Neighbours stay together, so that batches fill; the next batch goes elsewhere.
+            return next(self._turn) // self._config.messages_max % len(self._appenders)
+        return mmh3.hash(key, signed=False) % len(self._topic.partitions)
+
+    def _open_appenders(self) -> None:
+        for number in range(len(self._appenders), len(self._topic.partitions)):
+            sink = _PartitionSink(self._broker, self._topic, number, self._id, self._config)
+            self._appenders.append(
+                BufferedAppender(
+                    sink,
+                    messages_max=self._config.messages_max,
+                    bytes_max=self._config.bytes_max,
+                    linger_ms=self._config.linger_ms,
+                )
+            )
+
+
+class _PartitionSink:
+    """Where the batches of one partition go: numbered, and sent again when that may help."""
+
+    def __init__(
+        self, broker: Broker, topic: Topic, number: int, producer_id: int, config: ProducerConfig
+    ) -> None:
+        self.config: LogConfig = topic.partitions[number].log.config
+        self._broker = broker
+        self._topic = topic
+        self._number = number
+        self._producer_id = producer_id
+        self._sending = config
+        self._sequence = 0
+
+    def append(self, batch: Batch) -> Appended:
+        producer = ProducerOf(self._producer_id, 0, self._sequence)
+        for attempt in range(self._sending.retries + 1):
+            try:
+                (placed,) = self._broker.publish(
+                    self._topic.name, batch, partition=self._number, producer=producer
+                )
+                break
+            except PenstockError as exc:
+                if not exc.retriable or attempt == self._sending.retries:
+                    raise
+                time.sleep(self._sending.retry_backoff_ms * 2**attempt / 1000)
+        self._sequence += len(batch)
+        durable = placed.durable if self._sending.acks == "all" else DONE
+        first = placed.first_offset
+        return Appended(first, first + len(batch), 0, placed.ulid, durable)
+
+
+def producer_config(
+    messages_max: int, bytes_max: int, linger: Duration, acks: Acks, retries: int
+) -> ProducerConfig:
+    return ProducerConfig(
+        messages_max=messages_max,
+        bytes_max=bytes_max,
+        linger_ms=parse_ms(linger, "linger"),
+        acks=acks,
+        retries=retries,
+    )

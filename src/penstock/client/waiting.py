@@ -1,0 +1,105 @@
+"""What has to wait is written once, without waiting, and driven by a thread or an event loop.
+
+An operation is a generator that yields what it waits for and is sent whether it came in time.
+`blocking` makes a method of it, `awaiting` a coroutine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Wait(NamedTuple):
+    """A future, and how long to wait for it; None: as long as it takes."""
+
+    future: Future[Any]
+    timeout_s: float | None = None
+
+
+Steps: TypeAlias = Generator[Wait, bool, T]
+
+
+class Signal:
+    """Something may be new: a future that any number of threads may fire."""
+
+    def __init__(self) -> None:
+        self.future: Future[None] = Future()
+
+    def fire(self) -> None:
+        with suppress(InvalidStateError):  # it was fired by another thread at the same moment
+            if not self.future.done():
+                self.future.set_result(None)
+
+
+def run(steps: Steps[T]) -> T:
+    """Drive an operation in this thread."""
+    try:
+        wait = next(steps)
+        while True:
+            came = wait.future.done() or bool(wait_for([wait.future], wait.timeout_s).done)
+            wait = steps.send(came)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+async def run_async(steps: Steps[T]) -> T:
+    """Drive an operation on the event loop. A cancelled wait ends the operation."""
+    try:
+        wait = next(steps)
+        while True:
+            if not wait.future.done():
+                waiting = asyncio.wrap_future(wait.future)
+                try:
+                    await asyncio.wait([waiting], timeout=wait.timeout_s)
+                except BaseException:
+                    steps.close()
+                    raise
+                if waiting.done():
+                    waiting.exception()  # heard; the operation itself raises it
+            wait = steps.send(wait.future.done())
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+def blocking(
+    operation: Callable[Concatenate[S, P], Steps[T]],
+) -> Callable[Concatenate[S, P], T]:
+    @wraps(operation)
+    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(operation(self, *args, **kwargs))
+
+    return method
+
+
+def awaiting(
+    operation: Callable[Concatenate[S, P], Steps[T]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    @wraps(operation)
+    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await run_async(operation(self, *args, **kwargs))
+
+    return method
+
+
+def threaded(
+    function: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """A call that may take a while and waits for nothing: on a thread beside the event loop."""
+
+    @wraps(function)
+    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(function, self, *args, **kwargs)
+
+    return method
