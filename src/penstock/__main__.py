@@ -1,0 +1,24 @@
+"""The `penstock` command; `python -m penstock` is the same."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from penstock.errors import MissingExtra
+
+
+def main() -> int:
+    """Run the command line. Exit codes: 0 all is well, 1 damage found, 2 used wrongly."""
+    try:
+        cli = import_module("penstock.cli.app")
+    except ModuleNotFoundError as exc:
+        if exc.name not in ("typer", "rich"):
+            raise
+        print(f"penstock: {MissingExtra('cli', 'the command line')}", file=sys.stderr)
+        return 2
+    return int(cli.run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Progress of long work: a bar on a terminal, a plain line now and then elsewhere.
+
+All of it goes to stderr, so that what a command prints can be piped.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from penstock.cli.units import size
+
+_QUIET_S = 2  # work that is shorter says nothing where there is no terminal
+_EVERY_S = 5
+
+
+class ByteProgress:
+    """How many of so many bytes are done."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self._total = total_bytes
+        self._done = 0
+        self._name = ""
+        self._bar: Progress | None = None
+        self._next_line = time.monotonic() + _QUIET_S
+        console = Console(stderr=True)
+        if console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                DownloadColumn(),
+                TimeRemainingColumn(),
+                console=console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=total_bytes)
+
+    def name(self, name: str) -> None:
+        """What is being worked on."""
+        self._name = name
+        if self._bar:
+            self._bar.update(self._task, description=name)
+
+    def advance(self, count: int) -> None:
+        # A log that grows, or is looked at twice, has more than was counted at first.
+        self._done = min(self._done + count, self._total)
+        if self._bar:
+            self._bar.update(self._task, completed=self._done)
+        elif time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + _EVERY_S
+            line = f"{size(self._done)} of {size(self._total)} looked at; now {self._name}"
+            print(line, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar:
+            self._bar.stop()

@@ -1,0 +1,202 @@
+"""Reports of logs as lines of a table and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from penstock.cli.units import count, duration, moment, size
+from penstock.log.report import Finding, FrameReport, LogReport, SegmentReport, Totals
+
+_COLUMNS = (
+    "byte",
+    "offsets",
+    "rows",
+    "time (UTC)",
+    "codec",
+    "stored",
+    "raw",
+    "priorities",
+    "columns",
+    "producer",
+    "",
+)
+_RIGHT = {"byte", "offsets", "rows", "stored", "raw"}
+_INDEX = {"none yet": "no index yet", "unknown": "not readable"}
+
+
+def reports(found: list[LogReport], totals: Totals, *, verify: bool) -> None:
+    """All that was found, log by log, and the sum."""
+    console = Console(highlight=False, soft_wrap=True)
+    for report in found:
+        if verify:
+            _verdict(console, report)
+        else:
+            _log(console, report)
+    _totals(console, totals)
+    _conclusion(console, totals)
+
+
+def _log(console: Console, report: LogReport) -> None:
+    _say(console, (report.folder, "bold"), f"  {_range(report)}")
+    if report.writer:
+        _say(console, f"  open for writing in {report.writer}")
+    lines = {segment.file: list(_lines(segment)) for segment in report.segments}
+    cells = [_COLUMNS, *(cells for shown in lines.values() for cells, _ in shown)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(_COLUMNS))]
+    header_is_due = True
+    for segment in report.segments:
+        _say(console, "  ", (segment.file, "cyan"), f"  {_facts(segment)}")
+        if header_is_due and lines[segment.file]:
+            _say(console, (_aligned(_COLUMNS, widths), "dim"))
+            header_is_due = False
+        for row, style in lines[segment.file]:
+            _say(console, (_aligned(row, widths), style))
+        _unfinished(console, segment, report.writer)
+        _findings(console, [f for f in segment.findings if f.position is None])
+    _findings(console, report.findings)
+    console.print()
+
+
+def _verdict(console: Console, report: LogReport) -> None:
+    mark = ("damaged  ", "bold red") if report.damage else ("whole    ", "green")
+    messages = sum(segment.message_count for segment in report.segments)
+    counted = f"{count(messages, 'message')} in {count(len(report.segments), 'segment')}"
+    _say(console, mark, (report.folder, "bold"), f"  {counted}, {_range(report)}")
+    for segment in report.segments:
+        _unfinished(console, segment, report.writer)
+    _findings(console, report.all_findings)
+
+
+def _range(report: LogReport) -> str:
+    text = f"offsets {report.start:,} up to {report.end:,}"
+    if report.durable < report.end:
+        text += f", durable up to {report.durable:,}"
+    return text
+
+
+def _facts(segment: SegmentReport) -> str:
+    facts = [
+        size(segment.size_bytes),
+        count(segment.frame_count, "frame"),
+        count(segment.message_count, "message"),
+        _INDEX.get(segment.index, f"index {segment.index}"),
+    ]
+    return ", ".join(facts)
+
+
+def _lines(segment: SegmentReport) -> Iterator[tuple[tuple[str, ...], str]]:
+    """A line for each frame that is shown and for every damaged place, with its style."""
+    places: dict[int, FrameReport | Finding] = {
+        f.position: f for f in segment.findings if f.position is not None
+    }
+    places |= {frame.position: frame for frame in segment.frames}
+    hidden = segment.frame_count - len(segment.frames)
+    shown_to = segment.frames[-1].position if segment.frames else -1
+    for position in sorted(places):
+        if hidden and position > shown_to:
+            yield _hidden(hidden)
+            hidden = 0
+        place = places[position]
+        yield _frame(place) if isinstance(place, FrameReport) else _damaged(place)
+    if hidden and segment.frames:
+        yield _hidden(hidden)
+
+
+def _frame(frame: FrameReport) -> tuple[tuple[str, ...], str]:
+    time = moment(frame.first_timestamp_us)
+    if frame.last_timestamp_us > frame.first_timestamp_us:
+        time += f" +{duration(frame.last_timestamp_us - frame.first_timestamp_us)}"
+    producer = f"{frame.producer_id}:{frame.producer_epoch} from {frame.base_sequence}"
+    cells = (
+        f"{frame.position:,}",
+        _offsets(frame.base_offset, frame.base_offset + frame.span),
+        f"{frame.rows:,}",
+        time if frame.rows else "",
+        frame.codec,
+        f"{frame.stored_bytes:,}",
+        f"{frame.raw_bytes:,}",
+        ",".join(frame.priorities),
+        ",".join(frame.columns),
+        producer if frame.producer_id else "",
+        f"damaged: {frame.problem}" if frame.problem else "ok",
+    )
+    return cells, "red" if frame.problem else ""
+
+
+def _damaged(place: Finding) -> tuple[tuple[str, ...], str]:
+    lost = _offsets(place.first_offset or 0, place.next_offset)
+    return (f"{place.position:,}", lost, *[""] * 8, f"damaged: {place.reason}"), "red"
+
+
+def _hidden(hidden: int) -> tuple[tuple[str, ...], str]:
+    return ("...", f"{hidden:,} more", *[""] * 9), "dim"
+
+
+def _offsets(first: int, after: int | None) -> str:
+    """The first and the last offset, both included."""
+    if after is None:
+        return f"{first:,}-?"
+    return f"{first:,}-{after - 1:,}" if after - 1 > first else f"{first:,}"
+
+
+def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
+    """One line, without the columns that nobody uses."""
+    padded = [
+        cell.rjust(width) if name in _RIGHT else cell.ljust(width)
+        for name, cell, width in zip(_COLUMNS, cells, widths, strict=True)
+        if name != "producer" or width > len("producer")
+    ]
+    return "    " + "  ".join(padded).rstrip()
+
+
+def _unfinished(console: Console, segment: SegmentReport, writer: str | None) -> None:
+    if not segment.unfinished_bytes:
+        return
+    what = f"{count(segment.unfinished_bytes, 'byte')} behind the durable mark"
+    if writer:
+        text = f"{what} are being written"
+    else:
+        text = f"{what} are no whole frame: left by a crash; the next open cuts them"
+    _say(console, "    ", (f"{segment.file}: {text}", "yellow"))
+
+
+def _findings(console: Console, findings: list[Finding]) -> None:
+    for finding in findings:
+        label = ("damage: ", "bold red") if finding.is_damage else ("note: ", "yellow")
+        _say(console, "    ", label, str(finding))
+
+
+def _totals(console: Console, totals: Totals) -> None:
+    rows = {
+        "logs": f"{totals.logs:,}",
+        "segments": f"{totals.segments:,}",
+        "frames": f"{totals.frames:,}",
+        "messages": f"{totals.messages:,}",
+    }
+    if totals.first_timestamp_us is not None and totals.last_timestamp_us is not None:
+        first, last = totals.first_timestamp_us, totals.last_timestamp_us
+        span = f" ({duration(last - first)})" if last > first else ""
+        rows["time (UTC)"] = f"{moment(first)} to {moment(last)}{span}"
+    rows["on disk"] = size(totals.file_bytes)
+    if totals.raw_bytes != totals.stored_bytes:
+        stored = f"{size(totals.stored_bytes)} for {size(totals.raw_bytes)}"
+        rows["compression"] = f"{stored}, a ratio of {totals.compression_ratio:.2f}"
+    for name, text in rows.items():
+        _say(console, (name.ljust(13), "dim"), text)
+
+
+def _conclusion(console: Console, totals: Totals) -> None:
+    if totals.damage:
+        text = f"Damage in {count(totals.damage, 'place')}, named above. Readers skip what is lost."
+        _say(console, (text, "bold red"))
+    elif totals.unfinished_bytes:
+        _say(console, ("No damage: everything that is durable is whole.", "green"))
+    else:
+        _say(console, ("No damage.", "green"))
+
+
+def _say(console: Console, *parts: str | tuple[str, str]) -> None:
+    console.print(Text.assemble(*parts))

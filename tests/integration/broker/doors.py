@@ -1,0 +1,114 @@
+"""The ways into a broker, each with the face of `Client`, so that one suite can try them all.
+
+A door is opened on a broker that the test made. A scenario calls the methods of a blocking client;
+what comes back (messages, batches, producers, streams, dead letters) is called in the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Protocol
+
+from penstock.broker.broker import Broker
+from penstock.client.async_client import AsyncClient
+from penstock.client.client import Client
+
+ANSWER_S_MAX = 60
+
+
+class Door(Protocol):
+    """How a scenario reaches a broker. `client` has the methods of `penstock.Client`."""
+
+    client: Any
+
+    def close(self) -> None:
+        """Close the client, and the broker with it."""
+        ...
+
+
+class SyncDoor:
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self.client: Any = Client(broker, namespace)
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class AsyncDoor:
+    """The client for asyncio, on an event loop in a thread of its own."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.client: Any = Blocking(AsyncClient(broker, namespace), self._wait)
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self.client.close()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _wait(self, awaitable: Awaitable[Any]) -> Any:
+        async def answer() -> Any:
+            return await awaitable
+
+        return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(ANSWER_S_MAX)
+
+
+class Blocking:
+    """Something whose methods are to be awaited, behind a face that waits."""
+
+    def __init__(self, target: Any, wait: Callable[[Awaitable[Any]], Any]) -> None:
+        self._target = target
+        self._wait = wait
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._target, name)
+        if not inspect.ismethod(attribute):
+            return attribute
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return self._answer(attribute(*args, **kwargs))
+
+        return method
+
+    def __len__(self) -> int:
+        return len(self._target)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not hasattr(self._target, "__aiter__"):
+            yield from self._target
+            return
+        items = self._target.__aiter__()
+        while True:
+            try:
+                yield self._answer(items.__anext__())
+            except StopAsyncIteration:
+                return
+
+    def __enter__(self) -> Blocking:
+        self._wait(self._target.__aenter__())
+        return self
+
+    def __exit__(self, *exc: object) -> Any:
+        return self._wait(self._target.__aexit__(*exc))
+
+    def __repr__(self) -> str:
+        return f"blocking {self._target!r}"
+
+    def _answer(self, result: Any) -> Any:
+        if inspect.isawaitable(result):
+            result = self._wait(result)
+        if isinstance(result, list):
+            return [self._answer(item) for item in result]
+        if type(result).__name__.startswith("Async"):
+            return Blocking(result, self._wait)
+        return result
+
+
+DOORS: dict[str, type[SyncDoor] | type[AsyncDoor]] = {"sync": SyncDoor, "async": AsyncDoor}
