@@ -1,7 +1,7 @@
-"""What Penstock can do today, in one short run: `make demo`.
+"""The log under the queue, in one short run: `.venv/bin/python examples/log_demo.py`.
 
 Every number is measured while you watch. Everything happens in a temporary folder;
-`python examples/demo.py --keep some/folder` leaves it there to be looked at.
+`--keep some/folder` leaves it there to be looked at.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
         story.chapter("Where to look next")
         if given.keep:
             story.say(f"The data is in {folder}:  penstock inspect {folder} --limit 3")
-    story.say("docs/start.md           the same, step by step, in your own program")
+    story.say("docs/howto/log.md       the same, step by step, in your own program")
     story.say("docs/internals/log.md   every byte on disk, and what happens in a crash")
     story.say("make bench              figures beside those of other queues, on this machine")
     story.say("make torture            crashes, power cuts and damage, by the thousand")

@@ -15,28 +15,30 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import penstock
 from penstock.client.messages import ReceivedMessage
-from penstock.errors import BrokerClosed, DeliveryError
+from penstock.errors import DeliveryError
 
 TILLS = 5
 PRIORITIES = ("critical", "high", "normal", "low", "background")
 SHARES = (2, 13, 55, 20, 10)  # of a hundred orders
 MAX_RETRIES = 3
+RUSH_AFTER_S = 1.5
 
 
 class Plan(NamedTuple):
     """How much happens. The same numbers always give the same orders."""
 
-    backlog: int = 400  # orders that are there when the shop opens
-    orders: int = 1500  # with the backlog
-    per_second: int = 130
+    backlog: int = 250  # orders that are there when the shop opens
+    waiting_max: int = 350  # when so many wait, new customers do too
+    per_second: int = 300
+    seconds: float = 3.0  # for how long orders are taken after a restart
     gifts: int = 40  # to be delivered later
-    gifts_within_s: float = 12.0
+    gifts_within_s: float = 11.0
 
     def order(self, number: int) -> bytes:
         dice = random.Random(number)
@@ -57,7 +59,7 @@ class Plan(NamedTuple):
         return number % 11 == 3
 
 
-QUICK = Plan(backlog=120, orders=360, per_second=120, gifts=12, gifts_within_s=4.0)
+QUICK = Plan(backlog=80, waiting_max=120, seconds=1.0, gifts=12, gifts_within_s=4.0)
 
 
 class PaymentFailed(Exception):
@@ -77,37 +79,37 @@ class Shop:
             exist_ok=True,
         )
         self.rates = {"EUR": 1.0}
+        self.waiting = 0
         self.closing = threading.Event()
-        self.taken_in = threading.Event()
-        self._threads: list[threading.Thread] = []
 
     def run(self, resume_at: int | None) -> None:
         """Sell everything, look after the dead letters, close."""
-        self.start(lambda: self.take_orders(resume_at))
-        for number in range(1, TILLS + 1):
-            self.start(lambda name=f"till {number}": self.sell(name))
-        self.start(self.audit)
-        self.start(self.report)
-        self.taken_in.wait()
-        self.drain()
-        self.look_after_dead_letters()
-        self.drain()
-        self.closing.set()
-        for thread in self._threads:
-            thread.join()
-        self.ps.close()
+        with self.ps, ThreadPoolExecutor(TILLS + 2) as threads:
+            at_work = [threads.submit(self.sell, f"till {n}") for n in range(1, TILLS + 1)]
+            at_work += [threads.submit(self.audit), threads.submit(self.report)]
+            try:
+                self.take_orders(resume_at)
+                self.drain()
+                self.look_after_dead_letters()
+                self.drain()
+            finally:
+                self.closing.set()
+            for thread in at_work:
+                thread.result()
         tell("closed")
 
     # Taking orders.
 
     def take_orders(self, resume_at: int | None) -> None:
-        first = resume_at or 1
+        """Until somebody kills us or, after a restart, for some seconds."""
+        number = resume_at or 1
         if resume_at is None:
             self.wrap_gifts()
-            first = self.take_backlog()
+            number = self.take_backlog()
         began = time.monotonic()
-        for number in range(first, self.plan.orders + 1):
-            rush = number == self.plan.backlog * 3 // 2
+        rush_at = began + RUSH_AFTER_S if resume_at is None else float("inf")
+        while resume_at is None or time.monotonic() < began + self.plan.seconds:
+            rush = time.monotonic() >= rush_at
             published = self.ps.publish(
                 "orders",
                 self.plan.order(number),
@@ -117,12 +119,12 @@ class Shop:
             )
             tell("published", orders=[number], duplicates=int(published.duplicate))
             if rush:
-                behind = self.ps.stats("orders").groups[0].ready
-                tell("rush", order=number, behind=behind)
-            ahead_s = began + (number - first) / self.plan.per_second - time.monotonic()
-            if ahead_s > 0:
-                time.sleep(ahead_s)
-        self.taken_in.set()
+                rush_at = float("inf")
+                tell("rush", id=published.id, behind=self.waiting)
+            number += 1
+            time.sleep(1 / self.plan.per_second)
+            while self.waiting > self.plan.waiting_max:
+                time.sleep(0.01)
 
     def take_backlog(self) -> int:
         numbers = range(1, self.plan.backlog + 1)
@@ -207,6 +209,7 @@ class Shop:
         while not self.closing.wait(0.12):
             stats = self.ps.stats("orders")
             for group in stats.groups:
+                self.waiting = group.ready
                 tell(
                     "stats",
                     waiting=list(group.ready_by_priority.values()),
@@ -241,16 +244,6 @@ class Shop:
                 return
             time.sleep(0.05)
 
-    def start(self, what: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                what()
-            except BrokerClosed:
-                pass  # somebody pressed Ctrl-C
-
-        self._threads.append(threading.Thread(target=run, daemon=True))
-        self._threads[-1].start()
-
 
 _out = threading.Lock()
 
@@ -271,11 +264,19 @@ def main() -> None:
     given = options.parse_args()
     began = time.monotonic()
     shop = Shop(given.folder, QUICK if given.quick else Plan())
-    tell("open", took_ms=(time.monotonic() - began) * 1000)
+    took_ms = (time.monotonic() - began) * 1000
+    found = shop.ps.stats("orders")
+    tell(
+        "open",
+        took_ms=took_ms,
+        to_do=found.depth,
+        in_flight=found.in_flight,
+        delayed=found.delayed,
+        dead=found.dead,
+    )
     try:
         shop.run(given.resume_at)
     except KeyboardInterrupt:
-        shop.ps.close()
         sys.exit(130)
 
 

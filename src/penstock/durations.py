@@ -19,7 +19,7 @@ _UNITS_NS = {
     "h": 3600 * 1_000_000_000,
     "d": 86400 * 1_000_000_000,
 }
-_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|d)")
 _ALLOWED = 'a duration is a string such as "250ms", "30s", "1h30m" or "7d", a timedelta, or seconds'
 
 

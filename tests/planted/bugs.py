@@ -94,7 +94,7 @@ BUGS = [
         "with `always`, append confirms at once",
         "log/local.py",
         "            durable, delay_ms = self._round, 0\n",
-        "            durable, delay_ms = _DONE, 0\n",
+        "            delay_ms = 0\n",
         POWER_CUT,
     ),
     Bug(
@@ -321,8 +321,8 @@ aggregate([("offset", "min")])
     Bug(
         "a read skips a damaged frame without a word",
         "log/reader.py",
-        "        if next_offset > self._offset:\n            report(",
-        "        if False:\n            report(",
+        "        if next_offset > self._offset:\n            self._lost(",
+        "        if False:\n            self._lost(",
         FLIPPED_SEGMENT,
     ),
     # The index.

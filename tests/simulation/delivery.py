@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from random import Random
 
 from penstock.delivery.backoff import Backoff
@@ -27,6 +28,7 @@ class World:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.source = MemorySource(random)
+        self.nonces = count(1)
         self.start = 0
         self.synced_end = 0
         self.now_ns = random.randrange(10**15)
@@ -72,11 +74,11 @@ class World:
                 self.source.gap(self.random.randint(1, 5))
                 continue
             priority = self.random.choice([0, 1, 2, 2, 2, 2, 3, 4])
-            count = self.random.choice([1, 1, 1, 10])
+            many = self.random.choice([1, 1, 1, 10])
             key = self.random.randrange(self.keys) if self.random.random() < 0.8 else 0
             ttl_us = self.random.choice([None, None, None, 50_000])
             published = self.source.publish(
-                count,
+                many,
                 priority=priority,
                 key=key,
                 arrived_us=self.wall_us,

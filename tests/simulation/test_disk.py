@@ -397,6 +397,23 @@ def test_every_operation_is_counted_so_that_every_boundary_can_be_visited(
     assert files.operations == len(boundaries) == sum(files.counts.values())
 
 
+def test_folders_are_made_listed_and_removed_with_all_that_is_in_them() -> None:
+    files = SimulatedFiles()
+    files.make_folder("a")
+    files.make_folder("a/b")
+    files.make_folder("a/b/c")
+    files.create("a/b/c/file")
+    files.create("a/b/file")
+
+    assert files.list("a") == ["b"]
+    assert files.list("a/b") == ["c", "file"]
+
+    files.remove_folder("a/b")
+    assert files.list("a") == []
+    with pytest.raises(FileNotFoundError):
+        files.list("a/b/c")
+
+
 def test_lock_is_exclusive_and_ends_with_the_process(files: SimulatedFiles) -> None:
     lock = files.lock("d", "me")
     with pytest.raises(DataFolderInUse, match="me"):

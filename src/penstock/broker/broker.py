@@ -13,7 +13,6 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,14 +50,12 @@ from penstock.log.base import Appended, Batches
 from penstock.log.commit import Committer
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.record.batch import Batch
-from penstock.record.schema import Priority
 
 _logger = logging.getLogger("penstock.broker")
 
 RECEIVE_MAX = 100_000
 ERROR_LENGTH_MAX = 4096  # characters that are kept of what a consumer says went wrong
 RETENTION_EVERY_NS = 60 * 1_000_000_000
-TURNS_PASSED_OVER_MAX = 4
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +88,7 @@ class Broker:
         self._closed = False
         self._topics: dict[TopicName, Topic] = {}
         self._chores: dict[TopicName, list[Callable[[int], int | None]]] = {}
-        self._turns = count()
-        self._passed_over: dict[tuple[TopicName, str], int] = {}
+
         self._housekeeper = Housekeeper(self.clock)
         self._files.make_folder(self.folder)
         self._folder_lock = self._files.lock(self.folder, self.config.owner or _this_process())
@@ -378,7 +374,8 @@ class Broker:
         purged = 0
         for partition in topic.partitions:
             purged += partition.log.end - partition.log.start
-            partition.trim_to(partition.log.end)
+            with topic.delays.at_rest():
+                partition.trim_to(partition.log.end)
         return purged + topic.delays.purge()
 
     def groups(self, name: TopicName) -> list[str]:
@@ -554,29 +551,11 @@ class Broker:
             topic.tend()
         return settled
 
-    def _in_turn(self, topic: Topic, group: str, partition: int | None) -> list[Partition]:
-        """The partitions to ask, another one first each time, so that none is left behind."""
+    def _in_turn(self, topic: Topic, group: str, partition: int | None) -> Sequence[Partition]:
+        """The partitions to ask."""
         if partition is not None:
             return [topic.partition(partition)]
-        partitions = topic.partitions
-        if len(partitions) == 1:
-            return partitions
-        start = next(self._turns) % len(partitions)
-        order = partitions[start:] + partitions[:start]
-        best = {each.number: each.best_ready(group) for each in order}
-        # The best that is ready goes first wherever it lies. But a partition whose turn it was
-        # for the fourth time gets it, so that steady urgent traffic elsewhere starves nobody.
-        first = best[order[0].number]
-        passed_over = self._passed_over.get((topic.name, group), 0)
-        if min(best.values()) < first < len(Priority):
-            passed_over += 1
-            if passed_over == TURNS_PASSED_OVER_MAX:
-                self._passed_over[topic.name, group] = 0
-                return order
-            self._passed_over[topic.name, group] = passed_over
-        elif passed_over:
-            self._passed_over.pop((topic.name, group), None)
-        return sorted(order, key=lambda each: best[each.number])
+        return topic.turns.order(group, topic.partitions)
 
     def _bury_of(self, name: TopicName) -> Callable[[int, str, DeadLetter, list[Batch]], None]:
         def bury(partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
@@ -608,11 +587,18 @@ class Broker:
         for partition in topic.partitions:
             if settings.retention_mode == "consumed":
                 floor = self._consumed(topic, partition)
-                if floor > partition.log.start:
+                if self._catalog.uses_dedup(topic.name):
+                    # A restart knows the ids of the window by the messages that have them.
+                    window_us = settings.dedup_window_ms * 1000
+                    floor = min(floor, partition.log.find(now_us - window_us))
+            else:
+                floor = partition.log.kept_from(settings.retention(), now_us)[0]
+            if floor > partition.log.start:
+                with topic.delays.at_rest():
                     partition.trim_to(floor)
-            elif partition.log.retain(settings.retention(), now_us):
-                partition.follow_log_start()
             if settings.compacted:
+                with topic.delays.at_rest():
+                    partition.checkpoint()  # merged frames no longer tell who sent them
                 partition.log.compact(now_us, keyed=True)
 
     def _next_retention(self, topic: Topic, now_ns: int) -> int | None:

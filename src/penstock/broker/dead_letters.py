@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker.names import TopicName
+from penstock.broker.topic import DEDUP_HEADER
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.picking import DeadLetter
+from penstock.errors import TopicNotFound
 from penstock.record.batch import Batch, Message
 
 if TYPE_CHECKING:
@@ -149,9 +151,10 @@ class DeadLetters:
         return gone
 
     def _partitions(self) -> Sequence[Partition]:
-        if self._name.dead_letters not in self._broker.topics():
-            return ()
-        return self._broker.topic(self._name.dead_letters).partitions
+        try:
+            return self._broker.topic(self._name.dead_letters, create=False).partitions
+        except TopicNotFound:
+            return ()  # there was no letter yet, or the first one is just being written
 
     def _pages(
         self, letters: Letter | Sequence[Letter] | None, where: Chosen | None
@@ -246,6 +249,9 @@ def _revived(messages: Sequence[Message]) -> Batch:
     return Batch.build(
         [m.value for m in messages],
         keys=[m.key for m in messages],
-        headers=[{k: v for k, v in m.headers.items() if k != ORIGIN_HEADER} for m in messages],
+        headers=[{k: v for k, v in m.headers.items() if k not in _NOT_REVIVED} for m in messages],
         priority=[m.priority for m in messages],
     )
+
+
+_NOT_REVIVED = {ORIGIN_HEADER, DEDUP_HEADER}

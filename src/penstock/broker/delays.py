@@ -12,13 +12,16 @@ second. The wheel holds 16 bytes for each message; the messages themselves stay 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from penstock.broker.journal import Journal
+from penstock.broker.partition import Partition
 from penstock.broker.source import LogSource
 from penstock.clock import Clock
 from penstock.delivery.acked import AckedSet
@@ -38,14 +41,29 @@ MOVE_MAX = 10_000  # messages moved at a time, so that the first are not late fo
 CHECKPOINT_BYTES = 4 << 20
 _US_PER_TICK = 1000
 
-Move = Callable[[Batch], Iterator[Offsets]]
+
+class Moved(NamedTuple):
+    """Delayed messages that lie in a partition now, and where its log ended then."""
+
+    offsets: Offsets
+    partition: int
+    end: int
+
+
+Move = Callable[[Batch], Iterator[Moved]]
 """Appends messages that fell due to their partitions, and says which are there, part by part."""
 
 
 class _Done(msgspec.Struct, array_like=True, tag=0):
-    """Moved or cancelled."""
+    """Moved or cancelled.
+
+    A log is not synced for every move. If a power cut took its end, and with it what was moved
+    there, this entry is void.
+    """
 
     offsets: Offsets
+    partition: int = -1  # -1: cancelled
+    end: int = 0
 
 
 class _Checkpoint(msgspec.Struct, array_like=True, tag=1):
@@ -72,13 +90,19 @@ class DelayStats(msgspec.Struct, frozen=True):
 
 class Delays:
     def __init__(
-        self, log: LocalLog, journal: Journal, clock: Clock, moved_ids: Iterable[pa.Array] = ()
+        self,
+        log: LocalLog,
+        journal: Journal,
+        clock: Clock,
+        partitions: Sequence[Partition] = (),
+        moved_ids: Iterable[pa.Array] = (),
     ) -> None:
         """`moved_ids`: of messages that partitions got lately, which the journal may not know."""
         self.log = log
         self.journal = journal
         self._source = LogSource(log)
         self._clock = clock
+        self._partitions = partitions
         self._lock = threading.RLock()
         self._wheel = TimerWheel(_US_PER_TICK)
         self._done = AckedSet(log.start)
@@ -103,6 +127,7 @@ class Delays:
                 raise InvalidInput(f"{id_!r} is not the id of a delayed message of this topic")
             self._finish(Offsets.one(offset))
             self._wheel.cancel([offset])
+            self._confirm()
             return True
 
     def pending(self, after: int, limit: int) -> list[tuple[int, DelayedMessage]]:
@@ -128,8 +153,8 @@ class Delays:
                 try:
                     for batch in self._fetch_in_order(left):
                         for moved in move(batch):
-                            self._finish(moved)
-                            left -= moved
+                            self._finish(*moved)
+                            left -= moved.offsets
                 except BaseException:
                     self._wait_again(np.concatenate([left.array(), due[start + MOVE_MAX :]]))
                     raise
@@ -158,14 +183,24 @@ class Delays:
             if pending:
                 self._finish(Offsets.run(self._done.floor, self.log.end))
                 self._wheel.clear()
+                self._confirm()
             return pending
 
     def sync(self) -> None:
         self.journal.log.sync()
 
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Nothing is being moved, and what was moved is durably known to be."""
+        with self._lock:
+            self.journal.log.sync()
+            yield
+
     def checkpoint(self) -> None:
         """Drop from disk what is moved or cancelled."""
         with self._lock:
+            for partition in self._partitions:
+                partition.log.sync()  # from here on nobody can tell which entries may be void
             above = Offsets.of(self._done.above.copy())
             self.journal.checkpoint(_encoder.encode(_Checkpoint(self._done.floor, above)))
             self.log.trim(self._done.floor)
@@ -177,11 +212,20 @@ class Delays:
 
     # The lock is held.
 
+    def _confirm(self) -> None:
+        if self.journal.log.config.fsync == "always":
+            self.journal.log.sync()
+
+    def _holds(self, partition: int, end: int) -> bool:
+        """Whether a partition's log has not lost what was in it when it ended there."""
+        known = partition < len(self._partitions)
+        return partition < 0 or (known and end <= self._partitions[partition].log.end)
+
     def _is_pending(self, offset: int) -> bool:
         return self.log.start <= offset < self.log.end and offset not in self._done
 
-    def _finish(self, offsets: Offsets) -> None:
-        self.journal.append(_encoder.encode(_Done(offsets)))
+    def _finish(self, offsets: Offsets, partition: int = -1, end: int = 0) -> None:
+        self.journal.append(_encoder.encode(_Done(offsets, partition, end)))
         self._done.add(offsets)
         self._done.advance(self._done.floor)
 
@@ -191,20 +235,28 @@ class Delays:
         if not batches:
             return []
         joined = Batch.concat(batches)
-        return [joined.take(np.argsort(joined.timestamps_us(), kind="stable"))]
+        stamps = joined.timestamps_us()
+        if (stamps[1:] >= stamps[:-1]).all():
+            return [joined]
+        return [joined.take(np.argsort(stamps, kind="stable"))]
 
     def _wait_again(self, offsets: Int64s) -> None:
         """The partitions could not take them; they are due still."""
         self._wheel.add_many(self._clock.wall_ns() // 1000, offsets)
 
     def _recover(self, moved_ids: Iterable[pa.Array]) -> None:
+        void = False
         for data in self.journal.entries():
             entry = _decoder.decode(data)
             if isinstance(entry, _Checkpoint):
                 self._done = AckedSet(entry.floor, entry.above.bitmap())
-            else:
+            elif self._holds(entry.partition, entry.end):
                 self._done.add(entry.offsets)
-        self._done.forget_from(self.log.end)  # a power cut may have taken messages, not entries
+            else:
+                void = True
+        # A power cut may have taken messages, and not the entries about them.
+        void |= bool(self._done.among(Offsets.run(self.log.end, 1 << 62)).count)
+        self._done.forget_from(self.log.end)
         self._done.advance(self.log.start)
         moved = {id_ for ids in moved_ids for id_ in ids.to_pylist()}
         offset = max(self.log.start, self._done.floor)
@@ -221,6 +273,8 @@ class Delays:
                     waiting &= ~here
                 self._wheel.add_many(batch.timestamps_us()[waiting], offsets[waiting])
             offset = read.next_offset
+        if void:
+            self.checkpoint()  # or those entries would be taken for the next messages at the place
 
 
 def delayed_id(offset: int, ulid: int) -> str:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from penstock.config import LogConfig
 from penstock.log.local import LocalLog
-from penstock.record.single import Single
+from penstock.record.plain import Single
 
 _FRAME_BYTES = 264  # that an entry has around it
 
@@ -22,6 +22,7 @@ class Journal:
     def __init__(self, log: LocalLog) -> None:
         self.log = log
         self.bytes_since_checkpoint = log.size_bytes
+        self.checkpoint_bytes = 0
 
     def append(self, entry: bytes) -> Future[None]:
         """Store an entry. When this returns the operating system has it; the future is for more."""
@@ -34,18 +35,30 @@ class Journal:
         while offset < self.log.end:
             batches = self.log.read(offset)
             for batch in batches:
-                if isinstance(batch, Single):
-                    yield batch.value
-                else:  # too long to be copied out of its frame
-                    yield from batch.values.to_pylist()
+                # What is too long to be copied out of its frame is no Single.
+                (entry,) = batch.payloads if isinstance(batch, Single) else batch.values.to_pylist()
+                if batch.base_offset == self.log.start:
+                    self.checkpoint_bytes = len(entry)
+                    self.bytes_since_checkpoint = max(self.log.size_bytes - len(entry), 0)
+                yield entry
             offset = batches.next_offset
 
     def checkpoint(self, entry: bytes) -> None:
         """Replace everything so far by one entry."""
+        self.drop_before(self.mark(entry))
+
+    def mark(self, entry: bytes) -> int:
+        """Store an entry that stands for all before it, which may then be dropped."""
         self.log.roll()  # so that what is before lies in files of its own
         appended = self.log.append(Single(entry))
-        self.log.trim(appended.first_offset)
         self.bytes_since_checkpoint = 0
+        self.checkpoint_bytes = len(entry)
+        return appended.first_offset
+
+    def drop_before(self, checkpoint: int) -> None:
+        """Takes some fsyncs. What is appended meanwhile does no harm."""
+        self.log.sync()  # `trim` asks for what it drops to be durable, not for what is left
+        self.log.trim(checkpoint)
 
     def close(self) -> None:
         self.log.close()

@@ -38,7 +38,7 @@ from penstock.record.schema import Priority
 MOVED = -1
 """In place of a producer id: the frame holds delayed messages that fell due, with their ids."""
 
-CHECKPOINT_LEDGER_BYTES = 16 << 20
+CHECKPOINT_LEDGER_BYTES = 8 << 20  # or as much as the last checkpoint itself took
 CHECKPOINT_LOG_BYTES = 256 << 20
 CHECKPOINT_FRAMES = 100_000  # of the log: a restart looks at each
 _EVENTS, _CHECKPOINT, _GROUP_DELETED = b"\x00", b"\x01", b"\x02"
@@ -104,6 +104,7 @@ class Partition:
         self._sized: Segment | None = None
         self._log_grew = False
         self._frames = 0  # since the last checkpoint; one that two threads count as one is no harm
+        self._checkpoint_offset = 0  # the state of producers is that of the frames below, or newer
         self.moved_at: list[int] = []
         """Where in the log delayed messages lie that no checkpoint knows of."""
         self._recover()
@@ -304,8 +305,14 @@ class Partition:
         return min((d for d in deadlines if d is not None), default=None)
 
     def trim_to(self, before: int) -> None:
-        """The log drops what is below; the groups have nothing to do with it any more."""
+        """The log drops what is below; the groups have nothing to do with it any more.
+
+        No delay may be on its way here whose journal is not synced: its frame is what tells that
+        it has arrived.
+        """
         with self.lock:
+            if before > self._checkpoint_offset and len(self.producers):
+                self.checkpoint()  # or what the frames say about their producers would be gone
             self.log.trim(before)
             self.follow_log_start()
 
@@ -325,7 +332,8 @@ class Partition:
         return (
             self._log_grew
             or self._frames > CHECKPOINT_FRAMES
-            or self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES
+            or self.journal.bytes_since_checkpoint
+            > max(CHECKPOINT_LEDGER_BYTES, self.journal.checkpoint_bytes)
         )
 
     def checkpoint(self) -> None:
@@ -340,11 +348,13 @@ class Partition:
             now_ns = self._clock.monotonic_ns()
             groups = {name: queue.snapshot(now_ns) for name, queue in self.queues.items()}
             image = msgspec.msgpack.encode(_Checkpoint(groups, producers, log_offset))
-            self.journal.checkpoint(_CHECKPOINT + image)
+            marked = self.journal.mark(_CHECKPOINT + image)
             self._checkpoint_log_bytes = self.log.size_bytes
             self._log_grew = False
             self._frames = 0
+            self._checkpoint_offset = log_offset
             self._checkpointed = self.log.end, self.journal.log.end
+        self.journal.drop_before(marked)
 
     def close(self) -> None:
         with self.lock:
@@ -379,7 +389,10 @@ class Partition:
                 name_bytes = rest[0]
                 group = rest[1 : 1 + name_bytes].decode()
                 events = ledger.decode(rest[1 + name_bytes :])
-                states.setdefault(group, GroupState(0)).apply(events)
+                state = states.get(group)
+                if state is None:
+                    state = states[group] = GroupState(0)
+                state.apply(events)
             elif kind == _GROUP_DELETED:
                 states.pop(rest.decode(), None)
             elif kind == _CHECKPOINT:
@@ -394,7 +407,10 @@ class Partition:
             for decision in (queue.truncate(self.log.end), queue.trim(self.log.start)):
                 if decision.events:
                     self._carry_out(group, queue, decision)
-        log_offset = min(log_offset, self.log.end)
+        if self.queues:
+            # Before new messages get the offsets of those that were lost, and last longer.
+            self.journal.log.sync()
+        log_offset = self._checkpoint_offset = min(log_offset, self.log.end)
         if log_offset == self.log.end:
             self._checkpoint_log_bytes = self.log.size_bytes
         for header in self.log.headers(log_offset):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import mmh3
@@ -14,8 +13,10 @@ from penstock.delivery.offsets import EMPTY, Int64s, Offsets
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
 from penstock.record.frame import EXPIRES
+from penstock.record.plain import Plain
 from penstock.record.schema import BITS
 
+_FEW = 100
 _SCAN_BYTES = 1 << 20
 _FETCH_BYTES_MIN = 64 << 10
 _FETCH_BYTES_MAX = 4 << 20
@@ -29,7 +30,7 @@ class LogSource:
 
     def __init__(self, log: LocalLog) -> None:
         self._log = log
-        self._recent = _Recent((), (), 0, 0)
+        self._recent = _Recent([], (), 0, 0, set())
 
     # The Source protocol of penstock.delivery.
 
@@ -99,7 +100,7 @@ class LogSource:
             for number in range(max(bisect_right(recent.bases, at) - 1, 0), len(recent.bases)):
                 if recent.bases[number] >= stop:
                     break
-                chosen = _choose(recent.batches[number], offsets, at)
+                chosen = _choose(recent.batch(number, offsets.count), offsets, at)
                 if len(chosen):
                     found.append(chosen)
             at = recent.stop
@@ -132,16 +133,27 @@ class LogSource:
 class _Recent(NamedTuple):
     """The frames of one read, and what it covers: what is not in them does not exist."""
 
-    batches: Sequence[Batch]
+    batches: list[Batch]
     bases: tuple[int, ...]
     start: int
     stop: int
+    asked: set[int]
+    """Frames of which a few messages were wanted: they are wanted again, and as objects."""
 
     @classmethod
     def of(cls, log: LocalLog, offset: int, max_bytes: int) -> _Recent:
         read = log.read(offset, max_bytes)
         bases = tuple([batch.base_offset or 0 for batch in read.batches])
-        return cls(read.batches, bases, offset, read.next_offset)
+        return cls(list(read.batches), bases, offset, read.next_offset, set())
+
+    def batch(self, number: int, wanted: int) -> Batch:
+        batch = self.batches[number]
+        if wanted <= _FEW and len(batch) > wanted and batch.columns == BITS["value"]:
+            if number not in self.asked:
+                self.asked.add(number)
+            elif not isinstance(batch, Plain):
+                batch = self.batches[number] = Plain.of(batch)
+        return batch
 
 
 def _choose(batch: Batch, offsets: Offsets, from_offset: int) -> Batch:

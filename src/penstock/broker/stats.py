@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.dead_letters import LETTERS_GROUP
 from penstock.broker.partition import Partition
 from penstock.broker.topic import Topic
 from penstock.delivery.offsets import Offsets
@@ -107,10 +106,7 @@ def topic_stats(broker: Broker, topic: Topic) -> TopicStats:
 
 def dead_count(broker: Broker, topic: Topic) -> int:
     """Dead letters of this topic that are neither redriven nor purged."""
-    if topic.name.is_dead_letters or topic.name.dead_letters not in broker.topics():
-        return 0
-    dead = broker.topic(topic.name.dead_letters)
-    return sum(p.stats(LETTERS_GROUP).depth for p in dead.partitions)
+    return 0 if topic.name.is_dead_letters else broker.dead_letters(topic.name).count()
 
 
 def _group_stats(broker: Broker, topic: Topic, group: str) -> GroupStats:
@@ -144,7 +140,8 @@ def _group_stats(broker: Broker, topic: Topic, group: str) -> GroupStats:
 def _ready(partition: Partition, group: str, stats: Stats) -> tuple[int, ...]:
     """How many messages of each priority were never handed out; together `stats.ready`."""
     state = partition.queue(group).state
-    end = stats.committed + stats.depth + len(state.acked.above)
+    # Acks may have come since the statistics were taken: they must not lead us past the log's end.
+    end = min(stats.committed + stats.depth + len(state.acked.above), partition.log.end)
     counts = [0] * len(Priority)
     if stats.ready:
         present = partition.source.priorities(min(stats.cursors), end)

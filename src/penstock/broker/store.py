@@ -63,6 +63,7 @@ class Store:
             self._log(os.path.join(folder, "log"), config),
             self._journal(os.path.join(folder, "journal"), config),
             self._clock,
+            partitions,
             [ids for partition in partitions for ids in moved_ids(partition)],
         )
         return Topic(name, settings, partitions, delays, self._clock)

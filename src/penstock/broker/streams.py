@@ -20,7 +20,7 @@ from penstock.errors import GroupNotFound, PenstockError
 from penstock.group import events as group_events
 from penstock.group.assignment import TopicPartition
 from penstock.group.coordinator import Coordinator, Effects
-from penstock.group.events import Committed, Event, GroupState
+from penstock.group.events import Committed, Event, GenerationsReserved, GroupState
 from penstock.group.offsets import Bounds, lag
 from penstock.group.session import SESSION_TIMEOUT_MS, Standing
 
@@ -67,6 +67,9 @@ class Streams:
             lost = group.truncated(ends)
             if lost is not None:
                 self._store(group, [lost])
+            for topic in {place.topic for place in group.committed} - topics.keys():
+                self._store(group, [group.forget_topic(topic)])  # deleted, and then a crash
+        journal.log.sync()  # before new messages get the offsets of those that were lost
 
     # What members call.
 
@@ -94,6 +97,9 @@ class Streams:
                 assignor=assignor,
             )
             self._groups[group] = coordinator
+            former = self._wake.pop((group, standing.member_id), None)
+            if former is not None and former != wake:
+                former()  # somebody of that name was here, and has to hear that he is not any more
             if wake is not None:
                 self._wake[group, standing.member_id] = wake
             self._carry_out(coordinator, effects)
@@ -134,7 +140,7 @@ class Streams:
             event = coordinator.commit(member_id, generation, offsets, number=number)
             stored = self._store(coordinator, [event])
         self._broker.consumed({place.topic for place in offsets})
-        return stored
+        return self._as_durable_as(offsets, stored)
 
     # What operators call.
 
@@ -144,7 +150,7 @@ class Streams:
             coordinator = self._groups.get(group) or Coordinator(group_name(group), self._topics())
             event = coordinator.set_offsets(offsets)
             self._groups[group] = coordinator
-            return self._store(coordinator, [event])
+            return self._as_durable_as(offsets, self._store(coordinator, [event]))
 
     def delete(self, group: str) -> None:
         with self._lock:
@@ -265,7 +271,19 @@ class Streams:
         for event in events:
             durable = self._journal.append(_EVENT + group_events.encode(event))
             coordinator.apply(event)
+            if isinstance(event, GenerationsReserved):
+                self._journal.log.sync()  # or they would be handed out again after a power cut
         return durable
+
+    def _as_durable_as(
+        self, offsets: Mapping[TopicPartition, int], stored: Future[None]
+    ) -> Future[None]:
+        """Positions last as long as the messages of the most careful topic among them."""
+        named = {place.topic for place in offsets}
+        for topic in self._broker.open_topics():
+            if str(topic.name) in named and topic.settings.fsync == "always":
+                return self._journal.log.sync_soon()
+        return stored
 
     def _checkpoint(self) -> None:
         states = {name: coordinator.state for name, coordinator in self._groups.items()}

@@ -12,11 +12,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker.delays import PARTITION_HEADER, Delays
+from penstock.broker.delays import PARTITION_HEADER, Delays, Moved
 from penstock.broker.journal import journal_config
 from penstock.broker.names import TopicName
 from penstock.broker.partition import Partition
 from penstock.broker.settings import TopicSettings
+from penstock.broker.turns import Turns
 from penstock.broker.waiters import Waiters
 from penstock.clock import Clock
 from penstock.config import LogConfig
@@ -65,6 +66,7 @@ class Topic:
         self.partitions = partitions
         self.delays = delays
         self.waiters = Waiters()
+        self.turns = Turns()
         self.dedup: DedupWindow | None = None
         self.plan_retention: Callable[[], None] = lambda: None
         """Set by the broker: retention is to have a look within a minute or so."""
@@ -255,16 +257,12 @@ class Topic:
             parts.append((number, chosen.tolist(), batch.take(chosen)))
         return parts
 
-    def _move(self, batch: Batch) -> Iterator[Offsets]:
+    def _move(self, batch: Batch) -> Iterator[Moved]:
         for partition, part in self._moved_parts(batch.stamped(None)):
             for number, _, some in self._split(part, partition):
-                target = self.partitions[number]
-                target.append_moved(some)
+                appended = self.partitions[number].append_moved(some)
                 self._news()
-                if self.settings.fsync != "never":
-                    # They are about to leave the delay log: where they are has to last longer.
-                    target.log.sync()
-                yield Offsets.of(np.asarray(some.offsets))
+                yield Moved(Offsets.of(np.asarray(some.offsets)), number, appended.next_offset)
 
     def _moved_parts(self, batch: Batch) -> list[tuple[int | None, Batch]]:
         """Delayed messages by the partition that they were sent to, if one was named."""

@@ -59,10 +59,11 @@ class AsyncClient(Operations):
         partition: int | None = None,
     ) -> Steps[list[AsyncReceivedMessage]]:
         """Up to `max_messages` that are ready; waits for the first if there are none."""
+        name = self._name(topic)
         delivered = yield from self._take(
-            topic, group, max_messages, wait, visibility, consumer, partition
+            name, group, max_messages, wait, visibility, consumer, partition
         )
-        return held(AsyncReceivedMessage, self._broker, self._name(topic), group, delivered)
+        return held(AsyncReceivedMessage, self._broker, name, group, delivered)
 
     def _receive_batch(
         self,
@@ -76,10 +77,11 @@ class AsyncClient(Operations):
         partition: int | None = None,
     ) -> Steps[AsyncReceivedBatch]:
         """As `receive`, but as columns, which is much faster for many messages."""
+        name = self._name(topic)
         delivered = yield from self._take(
-            topic, group, max_messages, wait, visibility, consumer, partition
+            name, group, max_messages, wait, visibility, consumer, partition
         )
-        return AsyncReceivedBatch(self._broker, self._name(topic), group, delivered)
+        return AsyncReceivedBatch(self._broker, name, group, delivered)
 
     receive = awaiting(_receive)
     receive_batch = awaiting(_receive_batch)

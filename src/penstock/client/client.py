@@ -57,10 +57,11 @@ class Client(Operations):
         partition: int | None = None,
     ) -> Steps[list[ReceivedMessage]]:
         """Up to `max_messages` that are ready; waits for the first if there are none."""
+        name = self._name(topic)
         delivered = yield from self._take(
-            topic, group, max_messages, wait, visibility, consumer, partition
+            name, group, max_messages, wait, visibility, consumer, partition
         )
-        return held(ReceivedMessage, self._broker, self._name(topic), group, delivered)
+        return held(ReceivedMessage, self._broker, name, group, delivered)
 
     def _receive_batch(
         self,
@@ -74,10 +75,11 @@ class Client(Operations):
         partition: int | None = None,
     ) -> Steps[ReceivedBatch]:
         """As `receive`, but as columns, which is much faster for many messages."""
+        name = self._name(topic)
         delivered = yield from self._take(
-            topic, group, max_messages, wait, visibility, consumer, partition
+            name, group, max_messages, wait, visibility, consumer, partition
         )
-        return ReceivedBatch(self._broker, self._name(topic), group, delivered)
+        return ReceivedBatch(self._broker, name, group, delivered)
 
     receive = blocking(_receive)
     receive_batch = blocking(_receive_batch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypeAlias
 from weakref import WeakSet
 
@@ -31,8 +32,8 @@ from penstock.errors import BrokerClosed, DeliveryError, InvalidInput
 from penstock.group.assignment import TopicPartition
 from penstock.log.base import DONE
 from penstock.record.batch import Batch, HeaderMap, Message, Payload
+from penstock.record.plain import Single
 from penstock.record.schema import Priority
-from penstock.record.single import Single
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
 Messages: TypeAlias = Sequence[Payload] | pa.Table | pa.RecordBatch | Batch
@@ -95,7 +96,7 @@ class Operations:
     ) -> Steps[Published | Delayed]:
         """Publish a message. It survives what the topic's fsync policy promises on return."""
         if key is None and headers is None:
-            batch = Single.of(value, priority)
+            batch = Single.build_one(value, priority)
         else:
             batch = Batch.build(
                 [value],
@@ -201,7 +202,7 @@ class Operations:
 
     def _take(
         self,
-        topic: str,
+        name: TopicName,
         group: str,
         max_messages: int,
         wait: Duration,
@@ -209,24 +210,21 @@ class Operations:
         consumer: str,
         partition: int | None,
     ) -> Steps[list[Delivered]]:
-        name = self._name(topic)
         wait_ns = parse_ns(wait, "wait")
         if wait_ns > WAIT_MS_MAX * 1_000_000:
             raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
         visibility_ns = None if visibility is None else parse_ns(visibility, "visibility")
-        deadline = time.monotonic() + wait_ns / 1e9
-
-        def ready() -> list[Delivered]:
-            return self._broker.receive(
-                name,
-                group,
-                max_messages,
-                visibility_ns=visibility_ns,
-                consumer=consumer,
-                partition=partition,
-            )
-
+        ready = partial(
+            self._broker.receive,
+            name,
+            group,
+            max_messages,
+            visibility_ns=visibility_ns,
+            consumer=consumer,
+            partition=partition,
+        )
         delivered = ready()
+        deadline = time.monotonic() + wait_ns / 1e9
         while not delivered and wait_ns:
             signal = Signal()
             stop = self._broker.on_news(name, signal.fire)
@@ -416,6 +414,8 @@ def _batch(
         return messages if isinstance(messages, Batch) else Batch.from_arrow(messages)
     if isinstance(messages, str | bytes):
         raise InvalidInput("a list of messages is wanted; publish() takes a single one")
+    if not hasattr(messages, "__len__"):
+        raise InvalidInput(f"a list of messages or a table is wanted, not {messages!r:.100}")
     return Batch.build(messages, keys=keys, headers=headers, priority=priority)
 
 

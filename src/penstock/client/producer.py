@@ -75,13 +75,10 @@ class Producer:
         ttl: Duration | None = None,
     ) -> Sent:
         """Add a message to the batch of its partition. `result()` of what returns is its offset."""
-        appenders = self._appenders
-        if len(appenders) != len(self._topic.partitions):
-            self._open_appenders()
-        if len(appenders) == 1:
-            appender = appenders[0]
+        if len(self._topic.partitions) == 1:
+            appender = self._appenders[0]
         else:
-            appender = appenders[self._partition_of(key)]
+            appender = self._appenders[self._partition_of(key)]
         if headers is None and priority == 2 and ttl is None:
             return appender.send(value, key)
         expires_at_us = None
@@ -121,6 +118,8 @@ class Producer:
         self.close()
 
     def _partition_of(self, key: bytes | str | None) -> int:
+        if len(self._appenders) < len(self._topic.partitions):  # some were added
+            self._open_appenders()
         if key is None:
             # Neighbours stay together, so that batches fill; the next batch goes elsewhere.
             return next(self._turn) // self._config.messages_max % len(self._appenders)

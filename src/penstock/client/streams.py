@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -17,7 +18,13 @@ import msgspec
 from penstock.broker.names import TopicName, topic_name
 from penstock.client.waiting import Signal, Steps, Wait, awaiting, blocking
 from penstock.durations import Duration, parse_ms, parse_ns, parse_us
-from penstock.errors import BrokerClosed, GroupError, InvalidInput, OffsetOutOfRange
+from penstock.errors import (
+    BrokerClosed,
+    GroupError,
+    InvalidInput,
+    OffsetOutOfRange,
+    StaleGeneration,
+)
 from penstock.group.assignment import TopicPartition
 from penstock.group.member import Change, Member
 from penstock.group.offsets import AtOffset, AtTime, Bounds, Earliest, Latest, Start, land, starts
@@ -31,11 +38,13 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("penstock.client")
 
 _FETCH_BYTES = 1 << 20
-_POLL_EVERY_S_MAX = 300.0  # a consumer that is stuck for longer lets others have its partitions
+_POLL_EVERY_NS_MAX = (
+    300 * 1_000_000_000
+)  # a consumer that is stuck for longer lets others have its partitions
 
 
 class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
-    commit_every_s: float | None = 5.0
+    commit_every_ns: int | None = 5_000_000_000
     """None: only `commit()` commits."""
     session_timeout_ms: int = 30_000
     assignor: str = "sticky"
@@ -113,9 +122,9 @@ class StreamReader:
         self._positions: dict[TopicPartition, int] = {}
         self._done: dict[TopicPartition, int] = {}
         self._sent: dict[TopicPartition, int] = {}
-        self._committed_at = time.monotonic()
-        self._polled_at = time.monotonic()
+        self._committed_ns = self._polled_ns = self._now()
         self._closed = False
+        self._replaced: StaleGeneration | None = None
         self.missed = 0
         """Messages that retention dropped before this member could read them."""
         self._join()
@@ -127,9 +136,10 @@ class StreamReader:
 
     @property
     def position(self) -> dict[TopicPartition, int]:
-        """Where each partition is read next, as far as messages were handed out."""
+        """On each partition, the message that is handed out next."""
         with self._lock:
-            return {p: self._done.get(p, at) for p, at in self._positions.items()}
+            ahead = {_place(m): m.offset for m in reversed(self._buffer)}
+            return self._positions | ahead
 
     def _next(self, timeout_s: float | None = None) -> Steps[StreamMessage | None]:
         """The next message; None when time is up."""
@@ -166,19 +176,37 @@ class StreamReader:
         """
         with self._lock:
             self._finish_current()
-            future = self._commit_done(by_hand=True)
+            if self._replaced is not None:
+                raise self._replaced
+            try:
+                future = self._commit_done()
+            except GroupError:
+                self._woken = True  # the next heartbeat tells where it stands
+                raise
         if future is not None:
             if not future.done():
                 yield Wait(future)
             future.result()
 
-    def seek(self, to: Position, *, partition: TopicPartition | None = None) -> None:
-        """Read on from elsewhere, on one partition or all that are assigned."""
+    def seek(self, to: Position, *, partition: int | None = None, topic: str | None = None) -> None:
+        """Read on from elsewhere: on all partitions that are assigned, or on some of them."""
+        start = _start(to)
         with self._lock:
-            self._current = None
-            for place in [partition] if partition else self.assignment:
-                self._positions[place] = self._done[place] = self._landing(place, _start(to))
-            self._buffer.clear()
+            places = [
+                place
+                for place in self.assignment
+                if partition in (None, place.partition) and topic in (None, place.topic)
+            ]
+            if not places and (partition is not None or topic is not None):
+                raise InvalidInput(
+                    f"{topic or 'a topic'}/{partition} is not assigned to this member, which has "
+                    f"{', '.join(map(str, self.assignment)) or 'nothing'} at present"
+                )
+            if self._current is not None and _place(self._current) in places:
+                self._current = None
+            self._drop(places)
+            for place in places:
+                self._positions[place] = self._done[place] = self._landing(place, start)
 
     def leave(self, *, failed: bool = False) -> None:
         """Commit and leave the group; others get the partitions at once.
@@ -195,10 +223,11 @@ class StreamReader:
             self._finish_current()
             if self._broker.closed or self._member.generation is None:
                 return
-            self._commit_done()
             member_id, generation = self._member.member_id or "", self._member.generation
+            with suppress(GroupError):  # it may be out already: silent for too long, or replaced
+                self._commit_done()
+                self._broker.streams.leave(self._group, member_id, generation)
             self._member.dropped()
-            self._broker.streams.leave(self._group, member_id, generation)
 
     # The lock is held.
 
@@ -225,20 +254,25 @@ class StreamReader:
         """Heartbeat if it is time, follow what the group says, and commit now and then."""
         if self._broker.closed or self._closed:
             raise BrokerClosed("the stream, or its broker, was closed")
-        self._polled_at = time.monotonic()
+        self._polled_ns = self._now()
         if self._woken or self._now() >= self._member.heartbeat_due_ns:
             self._heartbeat()
             self._broker.plan(self._beat, self._member.heartbeat_due_ns)
-        if self._member.revoking or self._member.to_confirm:
-            self._give_back()
-        every_s = self._config.commit_every_s
-        if every_s is not None and time.monotonic() - self._committed_at >= every_s:
-            self._commit_done()
+        if self._replaced is not None:
+            raise self._replaced
+        try:
+            if self._member.revoking or self._member.to_confirm:
+                self._give_back()
+            every_ns = self._config.commit_every_ns
+            if every_ns is not None and self._now() - self._committed_ns >= every_ns:
+                self._commit_done()
+        except GroupError:
+            self._join()
 
     def _beat(self, now_ns: int) -> int | None:
         """A heartbeat beside the reader, who may be busy with a message."""
         with self._lock:
-            stuck = time.monotonic() - self._polled_at > _POLL_EVERY_S_MAX
+            stuck = now_ns - self._polled_ns > _POLL_EVERY_NS_MAX
             if self._closed or stuck or self._member.generation is None:
                 return None
             if now_ns >= self._member.heartbeat_due_ns:
@@ -253,6 +287,10 @@ class StreamReader:
             standing = self._broker.streams.heartbeat(
                 self._group, member.member_id or "", member.generation or 0
             )
+        except StaleGeneration as exc:
+            # Somebody else joined under this name. To take it back would go on for ever.
+            self._replaced = exc
+            self._forget(member.dropped())
         except GroupError:
             self._join()  # silent for too long, or the broker was restarted
         else:
@@ -271,23 +309,21 @@ class StreamReader:
         self._forget(member.revoking)
         member.released(member.revoking)
         sent_ns = self._now()
-        try:
-            standing = self._broker.streams.revoked(
-                self._group, member.member_id or "", member.generation or 0, member.to_confirm
-            )
-        except GroupError:
-            self._join()
-        else:
-            self._take_over(member.heard(standing, sent_ns))
+        standing = self._broker.streams.revoked(
+            self._group, member.member_id or "", member.generation or 0, member.to_confirm
+        )
+        self._take_over(member.heard(standing, sent_ns))
 
     def _forget(self, places: frozenset[TopicPartition]) -> None:
         for place in places:
             self._positions.pop(place, None)
             self._done.pop(place, None)
+        self._drop(places)
+
+    def _drop(self, places: Collection[TopicPartition]) -> None:
+        """What was read ahead of these partitions."""
         if places:
-            self._buffer = deque(
-                m for m in self._buffer if TopicPartition(m.topic, m.partition) not in places
-            )
+            self._buffer = deque(m for m in self._buffer if _place(m) not in places)
 
     def _fetch(self) -> None:
         """Read on, from one partition after the other."""
@@ -312,25 +348,19 @@ class StreamReader:
     def _finish_current(self) -> None:
         message, self._current = self._current, None
         if message is not None:
-            place = TopicPartition(message.topic, message.partition)
+            place = _place(message)
             if place in self._positions:
                 self._done[place] = message.offset + 1
 
-    def _commit_done(self, by_hand: bool = False) -> Future[None] | None:
-        self._committed_at = time.monotonic()
+    def _commit_done(self) -> Future[None] | None:
+        self._committed_ns = self._now()
         held = self._member.owned | self._member.revoking
         offsets = {place: offset for place, offset in self._done.items() if place in held}
         if not offsets or offsets == self._sent or self._member.generation is None:
             return None
-        try:
-            future = self._broker.streams.commit(
-                self._group, self._member.member_id or "", self._member.generation, offsets
-            )
-        except GroupError:
-            self._join()
-            if by_hand:
-                raise
-            return None
+        future = self._broker.streams.commit(
+            self._group, self._member.member_id or "", self._member.generation, offsets
+        )
         self._sent = offsets
         return future
 
@@ -407,6 +437,10 @@ class AsyncStream(StreamReader):
         self.leave(failed=exc is not None)
 
 
+def _place(message: StreamMessage) -> TopicPartition:
+    return TopicPartition(message.topic, message.partition)
+
+
 def _start(position: Position) -> Start:
     if position == "earliest":
         return Earliest()
@@ -433,7 +467,7 @@ def stream_config(
     member_id: str | None,
 ) -> StreamConfig:
     return StreamConfig(
-        commit_every_s=None if commit_every is None else parse_ns(commit_every) / 1e9,
+        commit_every_ns=None if commit_every is None else parse_ns(commit_every, "commit_every"),
         session_timeout_ms=parse_ms(session_timeout, "session_timeout"),
         assignor=assignor,
         member_id=member_id,

@@ -82,7 +82,8 @@ class Lane:
         """Some of the messages ahead, as they come after the first `skip`."""
         if self._bits is None:
             first = self._first + skip
-            return Offsets.run(first, min(first + count, self._stop))
+            count = min(count, self._stop - first)
+            return Offsets(first, count) if count > 0 else EMPTY
         if count == 1 and not skip:
             return Offsets(self._bits.min(), 1)
         count = min(count, len(self._bits) - skip)
@@ -92,6 +93,8 @@ class Lane:
 
     def look(self, count: int, source: Source, end: int, strip: Strip) -> None:
         """Read on until so many are ahead, or the end."""
+        if self._stop - self._first >= count:
+            return  # quickly, in the most frequent case: a long run is ahead
         while len(self) < count and self.scanned < end:
             found, scanned = source.scan(
                 self.priority, self.scanned, max(count - len(self), AHEAD), end

@@ -146,12 +146,20 @@ class Pick:
             if self._ordered:
                 # Most of what is looked at may have to stay: each time look at twice as much.
                 step = min(max(step, drawn.seen, 16), WINDOW - drawn.seen)
+            elif drawn.expired.count:
+                # Where one is too old many are: each time look at twice as many.
+                step = max(step, min(drawn.seen, DROPPED_MAX - self._dropped))
             lane.look(drawn.seen + step, self._source, self._end, self._state.unseen)
             found = lane.peek(drawn.seen, step)
             if not found.count:
                 break
-            drawn.seen += found.count
             expired = self._source.expired(found, self._wall_us)
+            if found.count - expired.count > want - got and not self._ordered:
+                # More than is wanted: the rest stays where it is.
+                wanted = (found - expired).head(want - got)
+                found &= Offsets.run(found.first, wanted.stop)
+                expired &= found
+            drawn.seen += found.count
             if expired.count:
                 self._dropped += expired.count
                 drawn.expired |= expired

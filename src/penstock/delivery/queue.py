@@ -278,7 +278,11 @@ class GroupQueue:
         )
 
     def snapshot(self, now_ns: int) -> bytes:
-        """The state as it is now, with the time that each lease has left."""
+        """The state as it is now, with the time that each lease has left.
+
+        It may know of messages at the very end of the log: a recovery that uses it truncates, and
+        one that does not must see to it that no later one does.
+        """
         self.state.time_ns = max(self.state.time_ns, now_ns + self._ahead_ns)
         return self.state.snapshot()
 

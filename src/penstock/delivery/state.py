@@ -102,7 +102,8 @@ class GroupState:
         floor = self.passed
         if self.outstanding:
             floor = min(floor, self.outstanding.min())
-        self.acked.advance(floor)
+        if floor > self.acked.floor or self.acked.above:
+            self.acked.advance(floor)
 
     def _leased(self, event: Leased) -> None:
         self._keep_time(event.at_ns)

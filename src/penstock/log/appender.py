@@ -16,6 +16,7 @@ from penstock.log.base import Appendable, Appended
 from penstock.log.commit import BackgroundCommitter, Committer
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
+from penstock.record.plain import WORTH_IT_MAX, Plain
 from penstock.record.schema import Priority, parse_priority
 
 _lingerer = BackgroundCommitter("penstock-linger")
@@ -96,6 +97,8 @@ class Pending:
     def batch(self) -> Batch:
         for name, column in self.columns.items():
             column.extend([_NOTHING[name]] * (len(self.values) - len(column)))
+        if not self.columns and len(self.values) <= WORTH_IT_MAX:
+            return Plain(self.values)
         return Batch.build(self.values, **self.columns)
 
 

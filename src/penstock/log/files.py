@@ -15,7 +15,8 @@ import os
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Protocol, TypeAlias
+from functools import cached_property
+from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -24,6 +25,8 @@ from penstock.errors import DataFolderInUse
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 _PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
+_WINDOW_BYTES_MAX = 4 << 20  # what is mapped ahead, at most
+_WINDOWS_MAX = 8  # that are remembered, so at most 32 MB
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -176,8 +179,26 @@ class DiskLock:
         os.close(self._fd)
 
 
+class _Window(NamedTuple):
+    """A part of a file that is mapped."""
+
+    inode: int
+    start: int
+    end: int
+    view: memoryview
+
+
 class DiskFiles:
-    """The file system of this machine. It has no state: one can serve many logs."""
+    """The file system of this machine. One can serve many logs and threads.
+
+    The last window into each of a few files is remembered. As long as reads of a file follow each
+    other, each new window is twice as long as the one before, so that most reads find theirs mapped
+    already. What is in a window is the file as it is, not a copy.
+    """
+
+    @cached_property
+    def _windows(self) -> dict[str, _Window]:
+        return {}
 
     def make_folder(self, folder: str) -> None:
         folder = os.path.abspath(folder)
@@ -200,23 +221,22 @@ class DiskFiles:
         return DiskFile(fd, os.fstat(fd).st_size)
 
     def map(self, path: str, position: int, length: int) -> memoryview:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            length = min(length, os.fstat(fd).st_size - position)
-            if length <= 0:
-                return memoryview(b"")
-            skip = position % _PAGE_BYTES
-            # Populated at once: a fault for every page costs more than reading the pages.
-            mapped = mmap.mmap(
-                fd,
-                length + skip,
-                flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
-                prot=mmap.PROT_READ,
-                offset=position - skip,
-            )
-        finally:
-            os.close(fd)
-        return memoryview(mapped)[skip:]
+        known = self._windows.get(path)
+        ahead = length
+        if known is not None:
+            # Looked at each time: to read in a window where the file was cut would kill us.
+            status = os.stat(path)
+            end = min(position + length, status.st_size)
+            if known.inode == status.st_ino and known.start <= position <= end <= known.end:
+                return known.view[position - known.start : end - known.start]
+            if known.start < position <= known.end:
+                ahead = max(length, min(2 * (known.end - known.start), _WINDOW_BYTES_MAX))
+        window = _map(path, position, ahead)
+        if ahead <= _WINDOW_BYTES_MAX:
+            if len(self._windows) >= _WINDOWS_MAX:
+                self._windows.clear()
+            self._windows[path] = window
+        return window.view[position - window.start :][:length]
 
     def read(self, path: str, length: int = -1, position: int = 0) -> bytes:
         with open(path, "rb", buffering=0) as file:
@@ -230,9 +250,11 @@ class DiskFiles:
         os.replace(old, new)
 
     def remove(self, path: str) -> None:
+        self._windows.pop(path, None)  # the disk keeps what is mapped
         os.unlink(path)
 
     def remove_folder(self, folder: str) -> None:
+        self._windows.clear()
         with suppress(FileNotFoundError):
             shutil.rmtree(folder)
             self.sync_folder(os.path.dirname(folder))
@@ -259,3 +281,24 @@ class DiskFiles:
         os.ftruncate(fd, 0)
         os.pwrite(fd, owner.encode(), 0)
         return DiskLock(fd)
+
+
+def _map(path: str, position: int, length: int) -> _Window:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        end = min(position + length, status.st_size)
+        if end <= position:
+            return _Window(status.st_ino, position, position, memoryview(b""))
+        start = position - position % _PAGE_BYTES
+        # Populated at once: a fault for every page costs more than reading the pages.
+        mapped = mmap.mmap(
+            fd,
+            end - start,
+            flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
+            prot=mmap.PROT_READ,
+            offset=start,
+        )
+    finally:
+        os.close(fd)
+    return _Window(status.st_ino, start, end, memoryview(mapped))

@@ -206,6 +206,15 @@ class LocalLog(SegmentReader):
         if self._failure:
             raise self._failure
 
+    def sync_soon(self) -> Future[None]:
+        """A future for when everything that was appended so far is durable."""
+        with self._write_lock:
+            self._check_writable()
+            if self._round is None:
+                self._round = Future()
+            self.committer.schedule(0, self._commit_all)
+            return self._round
+
     def trim(self, before: int) -> None:
         """Forget every offset below `before`, for good. Segments go as soon as all of them did."""
         before = min(before, self._end)
@@ -227,6 +236,13 @@ class LocalLog(SegmentReader):
 
     def retain(self, retention: Retention, now_us: int) -> int:
         """Drop whole segments from the old end as the limits say; how many segments went."""
+        before, dropped = self.kept_from(retention, now_us)
+        if dropped:
+            self.trim(before)
+        return dropped
+
+    def kept_from(self, retention: Retention, now_us: int) -> tuple[int, int]:
+        """Where the log starts if the limits are applied, and how many segments go."""
         age_ms, bytes_max, most = retention.age_ms, retention.bytes_max, retention.segments_max
         oldest_us = now_us - age_ms * 1000 if age_ms is not None else NO_TIME
         if self._active.size_bytes and self._active.last_timestamp < oldest_us:
@@ -243,9 +259,7 @@ class LocalLog(SegmentReader):
             bytes_left -= segment.size_bytes
             count -= 1
         dropped = len(segments) - count
-        if dropped:
-            self.trim(segments[dropped].base_offset)
-        return dropped
+        return (segments[dropped].base_offset if dropped else self._start), dropped
 
     def compact(self, now_us: int, *, keyed: bool = False) -> Compaction:
         """Rewrite sealed segments without what nobody needs. Appends and reads go on meanwhile."""
@@ -258,7 +272,7 @@ class LocalLog(SegmentReader):
         with self._write_lock:
             self.config = config
         # A commit that waits for the old interval would hold up appends of a stricter policy.
-        self._committer.schedule(0, self._commit_all)
+        self.committer.schedule(0, self._commit_all)
 
     def roll(self) -> None:
         """Seal the active segment, if there is anything in it, and start the next one."""
@@ -284,12 +298,14 @@ class LocalLog(SegmentReader):
             return True
 
     def close(self) -> None:
-        """Sync what is open, and let the folder go. A closed log can be read, not written."""
+        """Sync what is open, and let the folder go. A closed log can be read, not written.
+
+        Raises LogFailed, once the folder is let go, if some of it could not be made durable.
+        """
         with self._write_lock:
             if self._released:
                 return
             self._closed = True
-        failed_before = self._failure is not None
         self._commit(active_too=True)
         with self._commit_lock:
             if self._released:
@@ -303,7 +319,7 @@ class LocalLog(SegmentReader):
                 self._folder_lock.release()
         with self._news:
             self._news.notify_all()
-        if self._failure and not failed_before:
+        if self._failure and self._durable_end < self._end:
             raise self._failure
 
     def __enter__(self) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from penstock.log.files import FileSystem
 from penstock.log.index import IndexDamaged, SegmentIndex
 from penstock.log.segment import Found, Segment, load_index, next_frame, walk
 from penstock.record.batch import Batch
-from penstock.record.frame import Frame, FrameHeader, decode, read_header, verify
+from penstock.record.frame import FrameHeader, decode_rows, read_header, verify
 from penstock.record.schema import BITS
 
 _logger = logging.getLogger("penstock.log")
@@ -165,7 +165,10 @@ class SegmentReader:
             stop = end if last else min(end, segments.bases[number + 1])
             try:
                 cursor = _Cursor(self._files, segment, self._index(segment), offset, max_bytes)
-                return cursor.read(stop, batches, lambda d: damage.append(self._report(d)))
+                offset = cursor.read(stop)
+                batches += cursor.batches
+                damage += map(self._report, cursor.damage)
+                return offset
             except FileNotFoundError:
                 self._moved_on()
                 if offset < self._start:
@@ -251,6 +254,8 @@ class _Cursor:
         self._segment = segment
         self._offset = offset
         self._max_bytes = max(max_bytes, 1)
+        self.batches: list[Batch] = []
+        self.damage: list[Damage] = []
         block = index.block_of(offset)
         self._position, self._expected = 0, segment.base_offset
         # Frames before the first block are damaged ones: they are to be met, and told of.
@@ -258,45 +263,50 @@ class _Cursor:
             self._position, self._expected = index.positions[block], index.offsets[block]
         self._map(max(self._max_bytes, _WINDOW_BYTES_MIN))
 
-    def read(self, stop: int, batches: list[Batch], report: Callable[[Damage], object]) -> int:
+    def read(self, stop: int) -> int:
         """Collect batches up to the offset `stop` or `max_bytes`, and say where to go on."""
-        limit = self._position + self._max_bytes
+        batches, limit = self.batches, self._position + self._max_bytes
         while self._expected < stop:
             try:
-                header, frame = self._next()
+                batch = self._next()
             except FrameTruncated as exc:
                 if self._more_to_map:
                     if batches:
                         break
                     self._map(max(self._frame_bytes(), _WINDOW_BYTES_MIN))
                 else:
-                    self._skip(exc, stop, report)
+                    self._skip(exc, stop)
                 continue
             except FrameError as exc:
-                self._skip(exc, stop, report)
+                self._skip(exc, stop)
                 continue
-            if header.base_offset > self._expected:
-                report(self._lost(self._position, header.base_offset, "frames are missing"))
-            self._position += header.frame_bytes
-            self._expected = header.next_offset
-            if frame is not None and header.row_count:
-                batch = _from_offset(frame.batch, self._offset)
-                if len(batch):
-                    batches.append(batch)
+            if batch is not None:
+                batches.append(batch)
             if self._position >= limit and batches:
                 break
         return max(self._expected, self._offset)
 
-    def _next(self) -> tuple[FrameHeader, Frame | None]:
-        """The next frame; its rows only if some are wanted."""
+    def _next(self) -> Batch | None:
+        """Go past the next frame; its rows, if there are any that are wanted."""
         at = self._position - self._origin
         header = read_header(self._window, at)
-        if header.base_offset < self._expected:
+        first, next_offset = header.base_offset, header.base_offset + header.span
+        if first < self._expected:
             raise FrameError(at, "an offset that was there before")
-        if header.next_offset > self._offset:
-            return header, decode(self._window, at, header)
-        verify(self._window, at, header)
-        return header, None
+        batch = None
+        if next_offset <= self._offset:
+            verify(self._window, at, header)
+        else:
+            batch = decode_rows(self._window, at, header)
+            if not header.row_count:
+                batch = None
+            elif first < self._offset:
+                batch = _from_offset(batch, self._offset)
+        if first > self._expected:
+            self._lost(self._position, first, "frames are missing")
+        self._position += header.frame_bytes
+        self._expected = next_offset
+        return batch
 
     def _frame_bytes(self) -> int:
         """How long the next frame says it is; its header may be just beyond the window."""
@@ -305,20 +315,21 @@ class _Cursor:
         except FrameTruncated:
             return 0
 
-    def _skip(self, error: FrameError, stop: int, report: Callable[[Damage], object]) -> None:
+    def _skip(self, error: FrameError, stop: int) -> None:
         """Go on after a damaged frame: at the next one that is whole, or at the segment's end."""
         damaged_at = self._position
         self._map(self._segment.size_bytes - damaged_at)
         after = next_frame(self._window, 0, self._expected)
         next_offset = after.header.base_offset if after else stop
         if next_offset > self._offset:
-            report(self._lost(damaged_at, min(next_offset, stop), error.reason))
+            self._lost(damaged_at, min(next_offset, stop), error.reason)
         self._expected = next_offset
         if after:
             self._position += after.position
 
-    def _lost(self, position: int, next_offset: int, reason: str) -> Damage:
-        return Damage(self._segment.name, position, self._expected, next_offset, reason)
+    def _lost(self, position: int, next_offset: int, reason: str) -> None:
+        name, first = self._segment.name, self._expected
+        self.damage.append(Damage(name, position, first, next_offset, reason))
 
     def _map(self, length: int) -> None:
         self._origin = self._position
@@ -328,11 +339,9 @@ class _Cursor:
         self._more_to_map = len(self._window) == length < rest
 
 
-def _from_offset(batch: Batch, offset: int) -> Batch:
-    """Without the rows before an offset."""
-    base = batch.base_offset or 0
-    if base >= offset:
-        return batch
+def _from_offset(batch: Batch, offset: int) -> Batch | None:
+    """Without the rows before an offset; None if that is all of them."""
+    skipped = offset - (batch.base_offset or 0)
     if batch.columns & BITS["offset"]:
-        return batch.slice(int(np.searchsorted(np.asarray(batch.offsets), offset)))
-    return batch.slice(offset - base)
+        skipped = int(np.searchsorted(np.asarray(batch.offsets), offset))
+    return batch.slice(skipped) if skipped < len(batch) else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,13 +24,15 @@ from crc32c import crc32c
 
 from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated, InvalidInput
 from penstock.record.batch import Batch, headers_are_whole
+from penstock.record.plain import COPY_BYTES_MAX, Plain, Single, value_of_body
+from penstock.record.plain import _head as plain_head
 from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority, schema_of
-from penstock.record.single import COPY_BYTES_MAX, Single, value_of_body
 
 MAGIC = b"PNSK"
 VERSION = 1
 
 CODECS = ("none", "lz4", "zstd", "gzip")
+_LEVELS = {"gzip": 6}  # Arrow would take 9: four times as slow, and a few percent smaller
 COMPRESS_BYTES_MIN = 1024
 COMPRESS_RATIO_MAX = 0.95
 """Compression is kept only where it saves at least 5 %."""
@@ -71,10 +73,15 @@ _CHECKED_FROM = HEADER_BYTES - _CHECKED.size
 EXPIRES = 1 << 7
 """Among the priorities of a frame, a block or a segment: some message in it expires."""
 
+_Body: TypeAlias = list[bytes | pa.Buffer]
+"""Parts that follow each other."""
+
+_END = struct.Struct("<i")  # where a value ends, in an Arrow column
+_SHARE_BYTES_MIN = 32 << 10  # less is copied sooner than it is shared
 _KNOWN_COLUMNS = (1 << len(FIELDS)) - 1
 _FREE_COLUMNS = BITS["value"] | BITS["key"] | BITS["headers"] | BITS["expires_at"]
 _STAMP, _PRIORITY, _EXPIRES_AT = BITS["timestamp"], BITS["priority"], BITS["expires_at"]
-_VALUE, _OFFSET = BITS["value"], BITS["offset"]
+_VALUE, _HEADERS, _OFFSET = BITS["value"], BITS["headers"], BITS["offset"]
 
 
 class FrameHeader(NamedTuple):
@@ -107,13 +114,13 @@ class FrameHeader(NamedTuple):
 
     @property
     def frame_bytes(self) -> int:
-        return HEADER_BYTES + _padded(self.stored_bytes)
+        return HEADER_BYTES + (self.stored_bytes + 7 & ~7)
 
 
 class EncodedFrame(msgspec.Struct, frozen=True, gc=False):
     """A frame as buffers to be written one after the other, and what its log has to know of it."""
 
-    buffers: list[bytes | pa.Buffer]
+    buffers: _Body
     frame_bytes: int
     raw_bytes: int
     base_offset: int
@@ -156,13 +163,13 @@ def encode(
             raise InvalidInput("an empty batch; append at least one message")
         span = rows
     columns, body, first, last, priorities = _encode_body(batch, rows, stamp_us)
-    raw_bytes = stored_bytes = len(body)
+    raw_bytes = stored_bytes = sum(map(len, body))
     if raw_bytes > BODY_BYTES_MAX:
         raise FrameTooLarge(0, f"a batch of {raw_bytes} bytes; at most {BODY_BYTES_MAX}")
     codec_number = 0
     if codec != "none" and raw_bytes >= COMPRESS_BYTES_MIN:
         body, codec_number = _compress(body, codec)
-        stored_bytes = len(body)
+        stored_bytes = sum(map(len, body))
     try:
         checked = _CHECKED.pack(
             VERSION,
@@ -186,16 +193,20 @@ def encode(
         )
     except struct.error as exc:
         raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
-    crc = crc32c(body, crc32c(checked))
-    buffers = [b"", body]
     if stored_bytes % 8:
-        buffers.append(bytes(-stored_bytes % 8))
-        crc = crc32c(buffers[2], crc)
-    buffers[0] = MAGIC + crc.to_bytes(4, "little") + checked
-    frame_bytes = HEADER_BYTES + _padded(stored_bytes)
-    next_offset = base_offset + span
+        body.append(bytes(-stored_bytes % 8))
+    crc = crc32c(checked)
+    for part in body:
+        crc = crc32c(part, crc)
     return EncodedFrame(
-        buffers, frame_bytes, raw_bytes, base_offset, next_offset, rows, last, priorities
+        [MAGIC + crc.to_bytes(4, "little") + checked, *body],
+        HEADER_BYTES + (stored_bytes + 7 & ~7),
+        raw_bytes,
+        base_offset,
+        base_offset + span,
+        rows,
+        last,
+        priorities,
     )
 
 
@@ -224,6 +235,11 @@ def verify(buffer: memoryview, position: int, header: FrameHeader) -> None:
 def decode(buffer: memoryview, position: int = 0, header: FrameHeader | None = None) -> Frame:
     """Read the frame at a position, with every check. The rows share the buffer's memory."""
     header = header or read_header(buffer, position)
+    return Frame(header, decode_rows(buffer, position, header))
+
+
+def decode_rows(buffer: memoryview, position: int, header: FrameHeader) -> Batch:
+    """The rows of a frame whose header was read; `decode` for those who need no more."""
     verify(buffer, position, header)
     _check_fields(header, position)
     start = position + HEADER_BYTES
@@ -233,7 +249,7 @@ def decode(buffer: memoryview, position: int = 0, header: FrameHeader | None = N
     if header.row_count == 1 and header.columns == _VALUE and header.raw_bytes <= COPY_BYTES_MAX:
         value = value_of_body(body)
         if value is not None:
-            return Frame(header, _single(value, header))
+            return _single(value, header)
     data = _decode_body(body, header, position)
     batch = Batch(
         data,
@@ -244,20 +260,20 @@ def decode(buffer: memoryview, position: int = 0, header: FrameHeader | None = N
         ulid=int.from_bytes(header.ulid, "big"),
     )
     _check_rows(batch, header, position)
-    return Frame(header, batch)
+    return batch
 
 
-def _encode_body(
-    batch: Batch, rows: int, stamp_us: int
-) -> tuple[int, bytes | pa.Buffer, int, int, int]:
+def _encode_body(batch: Batch, rows: int, stamp_us: int) -> tuple[int, _Body, int, int, int]:
     """The columns worth storing, as an IPC message; timestamps from, to; the priority mask."""
     first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
-    if type(batch) is Single:
-        return _VALUE, batch.body(), first, last, 1 << batch.priority
+    if isinstance(batch, Plain):
+        return _VALUE, [batch.body()], first, last, 1 << batch.priority
     if not rows:
-        return _VALUE, pa.py_buffer(b""), first, last, 0
+        return _VALUE, [], first, last, 0
     columns, data = batch.columns, batch.data
     priorities = 1 << batch.priority
+    if columns == _VALUE and data.get_total_buffer_size() >= _SHARE_BYTES_MIN:
+        return columns, _body_of_values(data) or [data.serialize()], first, last, priorities
     if columns & (_STAMP | _PRIORITY):
         if columns & _STAMP:
             stamps = batch.timestamps_us()
@@ -273,14 +289,35 @@ def _encode_body(
             data = data.select(schema_of(columns).names)
     if columns & _EXPIRES_AT:
         priorities |= EXPIRES
-    return columns, data.serialize(), first, last, priorities
+    return columns, [data.serialize()], first, last, priorities
 
 
-def _compress(body: bytes | pa.Buffer, codec: str) -> tuple[bytes | pa.Buffer, int]:
-    packed = pa.compress(body, codec=codec)
-    if len(packed) > len(body) * COMPRESS_RATIO_MAX:
+def _body_of_values(data: pa.RecordBatch) -> _Body | None:
+    """What `data.serialize()` makes, but without copying the values; None if they lie apart."""
+    values, rows = data.column(0), data.num_rows
+    if values.offset or values.null_count:
+        return None
+    _, ends, payload = values.buffers()
+    end_bytes = 4 * rows + 4
+    (start,), (end,) = _END.unpack_from(ends), _END.unpack_from(ends, end_bytes - 4)
+    if start:
+        return None
+    body = [plain_head(rows, end), ends.slice(0, end_bytes)]
+    if end_bytes % 8:
+        body.append(bytes(4))
+    if end:
+        body.append(payload.slice(0, end))
+    if end % 8:
+        body.append(bytes(-end % 8))
+    return body
+
+
+def _compress(body: _Body, codec: str) -> tuple[_Body, int]:
+    whole = body[0] if len(body) == 1 else b"".join(body)
+    packed = pa.Codec(codec, compression_level=_LEVELS.get(codec)).compress(whole)
+    if len(packed) > len(whole) * COMPRESS_RATIO_MAX:
         return body, 0
-    return packed, CODECS.index(codec)
+    return [packed], CODECS.index(codec)
 
 
 def _decompress(body: memoryview, header: FrameHeader, position: int) -> memoryview:
@@ -297,19 +334,19 @@ def _decompress(body: memoryview, header: FrameHeader, position: int) -> memoryv
 
 
 def _decode_body(body: memoryview, header: FrameHeader, position: int) -> pa.RecordBatch:
-    schema = schema_of(header.columns)
+    layout = _layout(header.columns)
     if not header.row_count:
         if header.raw_bytes:
             raise FrameCorrupt(position, "a body, but no messages")
-        return _empty(schema)
-    rows_at, body_bytes_at, plain = _plain_message(header.columns)
-    start = bytes(body[:rows_at])
-    if start[:body_bytes_at] + start[body_bytes_at + 8 :] != plain:
-        raise FrameCorrupt(position, "the body is not laid out as this version does it")
+        return _empty(layout.schema)
+    # What begins otherwise is hostile, or of a version of Arrow that lays it out differently.
+    known = len(body) >= layout.start.size and layout.start.unpack_from(body) == layout.plain
+    if not known and _is_compressed(body):
+        raise FrameCorrupt(position, "the body is not a plain record batch")
     try:
-        data = pa.ipc.read_record_batch(body, schema)
+        data = pa.ipc.read_record_batch(body, layout.schema)
         data.validate(full=True)
-    except (OSError, pa.ArrowException, ValueError, MemoryError) as exc:
+    except (OSError, EOFError, pa.ArrowException, ValueError, MemoryError) as exc:
         raise FrameCorrupt(position, f"the body is not a record batch: {exc}") from None
     return data
 
@@ -318,23 +355,47 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
 
-@cache
-def _plain_message(columns: int) -> tuple[int, int, bytes]:
-    """How a body begins: up to the number of rows, the length of its buffers (8 bytes) left out.
+class _Layout(NamedTuple):
+    """How a body of some columns begins: up to the number of rows, but for the buffers' length.
 
     That is the part of the Arrow message which says what it consists of, and it is the same for
-    every uncompressed record batch of a schema. A message that begins otherwise could ask Arrow
-    to inflate its buffers to lengths that only the message knows.
+    every uncompressed record batch of a schema that this version of Arrow writes. A message that
+    begins so need not be looked at any closer.
     """
+
+    schema: pa.Schema
+    start: struct.Struct
+    plain: tuple[bytes, bytes]
+    """What is before and what is behind the 8 bytes of that length."""
+
+
+@cache
+def _layout(columns: int) -> _Layout:
     schema = schema_of(columns)
     sample = pa.RecordBatch.from_arrays([_one(f.type) for f in schema], schema=schema)
     message = memoryview(sample.serialize())
     top = _table(message, 8)
     body_bytes_at = _slot(message, top, 3)
     rows_at = _slot(message, _table(message, _slot(message, top, 2)), 0)
-    assert 0 < body_bytes_at < rows_at
-    plain = message[:body_bytes_at], message[body_bytes_at + 8 : rows_at]
-    return rows_at, body_bytes_at, bytes(plain[0]) + bytes(plain[1])
+    assert 0 < body_bytes_at < rows_at - 8
+    start = struct.Struct(f"{body_bytes_at}s8x{rows_at - body_bytes_at - 8}s")
+    before, behind = start.unpack_from(message)
+    return _Layout(schema, start, (before, behind))
+
+
+def _is_compressed(body: memoryview) -> bool:
+    """Whether Arrow would have to inflate buffers, to lengths that only the message knows.
+
+    We never write such a message, and a hostile one could ask for any amount of memory. What
+    cannot be walked counts as one: Arrow would refuse it too.
+    """
+    if bytes(body[:4]) != b"\xff\xff\xff\xff":  # the mark before the metadata's length
+        return True
+    try:
+        batch = _table(body, _slot(body, _table(body, 8), 2))
+        return _slot(body, batch, 3) != 0
+    except struct.error:
+        return True
 
 
 def _one(type_: pa.DataType) -> pa.Array:
@@ -365,19 +426,19 @@ def _check_fields(header: FrameHeader, position: int) -> None:
     if shape not in _known_shapes:
         _check_shape(header, position)
         _known_shapes.add(shape)
+    rows, span = header.row_count, header.span
     if (
-        header.base_offset < 0
-        or header.next_offset >= 1 << 63
-        or header.row_count > ROWS_MAX
-        or bool(header.row_count) != bool(header.priorities & ALL_PRIORITIES)
+        not 0 <= header.base_offset < (1 << 63) - span
+        or rows > ROWS_MAX
+        or (not rows) != (not header.priorities & ALL_PRIORITIES)
         or header.first_timestamp > header.last_timestamp
         or (not header.codec and header.stored_bytes != header.raw_bytes)
     ):
         raise FrameCorrupt(position, "the header has a field that is out of range")
-    if header.row_count != header.span:
-        if header.row_count > header.span:
+    if rows != span:
+        if rows > span:
             raise FrameCorrupt(position, "more messages than offsets")
-        if header.row_count and not header.columns & _OFFSET:
+        if rows and not header.columns & _OFFSET:
             raise FrameCorrupt(position, "messages are missing, and nothing says which")
 
 
@@ -401,24 +462,24 @@ def _check_shape(header: FrameHeader, position: int) -> None:
 
 def _check_rows(batch: Batch, header: FrameHeader, position: int) -> None:
     """That the rows keep what the header promises, column by column."""
-    data = batch.data
+    data, columns = batch.data, header.columns
     if data.num_rows != header.row_count:
         said = f"{data.num_rows} messages; the header says {header.row_count}"
         raise FrameCorrupt(position, said)
-    if header.columns & BITS["headers"] and not headers_are_whole(batch.headers):
+    if columns & _HEADERS and not headers_are_whole(batch.headers):
         raise FrameCorrupt(position, "a header without a name")
-    if header.columns & ~_FREE_COLUMNS == 0:
+    if columns & ~_FREE_COLUMNS == 0:
         return
     for field in data.schema:
         if not field.nullable and data.column(field.name).null_count:
             raise FrameCorrupt(position, f"a message without {field.name}")
     if not header.row_count:
         return
-    if header.columns & _PRIORITY:
+    if columns & _PRIORITY:
         highest = int(np.asarray(data.column("priority")).max())
         if highest >= len(Priority):
             raise FrameCorrupt(position, f"priority {highest} does not exist")
-    if header.columns & _OFFSET:
+    if columns & _OFFSET:
         offsets = np.asarray(data.column("offset"))
         inside = header.base_offset <= offsets[0] and offsets[-1] < header.next_offset
         if not inside or (offsets[1:] <= offsets[:-1]).any():
@@ -438,7 +499,3 @@ def _single(value: bytes, header: FrameHeader) -> Single:
 def _one_priority(priorities: int) -> int:
     """The priority of every row, where there is no column of it."""
     return (priorities & ALL_PRIORITIES).bit_length() - 1 if priorities else Priority.NORMAL
-
-
-def _padded(size: int) -> int:
-    return size + -size % 8

@@ -55,8 +55,8 @@ def test_a_with_block_raises_what_went_wrong_inside_even_if_the_lease_is_over(
     orders: Any, world: World
 ) -> None:
     (message,) = orders.receive("orders", "g", 1, visibility="1s")
+    world.pass_(2)
     with pytest.raises(ZeroDivisionError), message:
-        world.pass_(2)
         raise ZeroDivisionError
     (message,) = orders.receive("orders", "g", 1, visibility="1s")
     with pytest.raises(LeaseLost), message:

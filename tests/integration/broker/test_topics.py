@@ -122,7 +122,7 @@ def test_a_wrong_topic_name_is_refused_with_the_rule(name: Any, ps: Any) -> None
 
 @pytest.mark.parametrize("name", ["", "Team", "a.b", "-a", "a" * 65, "a/b"])
 def test_a_wrong_namespace_is_refused_with_the_rule(name: str, sync: World) -> None:
-    with pytest.raises(InvalidInput, match="namespace name .* a-z, 0-9, '-'; 64 at most"):
+    with pytest.raises(InvalidInput, match=r"namespace name .* a-z, 0-9, '-'; 64 at most"):
         sync.ps.in_namespace(name)
 
 
@@ -135,7 +135,7 @@ def test_a_wrong_group_name_is_refused_with_the_rule(name: Any, ps: Any) -> None
         lambda: ps.seek("orders", name, "latest"),
         lambda: ps.purge("orders", group=name),
     ):
-        with pytest.raises(InvalidInput, match="group name .* letters, digits"):
+        with pytest.raises(InvalidInput, match=r"group name .* letters, digits"):
             ask()
     assert ps.groups("orders") == []
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.broker.names import TopicName
 from penstock.clock import ManualClock
-from penstock.log.files import DiskFile, DiskFiles, FileSystem
+from penstock.log.files import Buffer, DiskFile, DiskFiles, FileSystem
 from tests.integration.broker.doors import DOORS, Door
 
 NS = 1_000_000_000
@@ -38,7 +38,7 @@ class World:
         self._namespace = namespace
         self._config = BrokerConfig(**{"free_bytes_min": 0} | config)
         self._killed: list[Door] = []
-        self._lives = 0
+        self._copies = 0
         self._open()
 
     def _open(self) -> None:
@@ -62,11 +62,15 @@ class World:
         return self.ps
 
     def kill(self, down_s: float = 0) -> Any:
-        """Go on from what a `kill -9` at this moment leaves: all that the kernel was given."""
-        self._lives += 1
-        copy = self.folder.with_name(f"{self.folder.name}-{self._lives}")
+        """Go on from what a `kill -9` at this moment leaves."""
+        return self.go_on_in(self.copy(), down_s)
+
+    def copy(self) -> Path:
+        """The folder as a `kill -9` at this moment leaves it: all that the kernel was given."""
+        self._copies += 1
+        copy = self.folder.with_name(f"{self.folder.name}-{self._copies}")
         shutil.copytree(self.folder, copy)
-        return self.go_on_in(copy, down_s)
+        return copy
 
     def go_on_in(self, folder: Path, down_s: float = 0) -> Any:
         """Another broker takes over in a copy of the folder; the present one counts for nothing."""
@@ -94,22 +98,33 @@ class World:
 
 
 class QuickFiles(DiskFiles):
-    """The real disk without its syncs, which are for power cuts: what is written stays written."""
+    """The real disk without its syncs, which are for power cuts: what is written stays written.
+
+    `before_append`, where set, is called with the path before each write at the end of a file.
+    """
+
+    before_append: Callable[[str], None] | None = None
 
     def create(self, path: str) -> DiskFile:
-        return _QuickFile.of(super().create(path))
+        return _QuickFile(self, path, super().create(path))
 
     def open(self, path: str) -> DiskFile:
-        return _QuickFile.of(super().open(path))
+        return _QuickFile(self, path, super().open(path))
 
     def sync_folder(self, folder: str) -> None:
         pass
 
 
 class _QuickFile(DiskFile):
-    @classmethod
-    def of(cls, file: DiskFile) -> DiskFile:
-        return cls(file._fd, file.size)
+    def __init__(self, files: QuickFiles, path: str, file: DiskFile) -> None:
+        super().__init__(file._fd, file.size)
+        self._files = files
+        self._path = path
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        if self._files.before_append is not None:
+            self._files.before_append(self._path)
+        super().append(buffers)
 
     def sync(self) -> None:
         pass
@@ -153,3 +168,11 @@ class Background:
 
 def values(messages: Any) -> list[bytes]:
     return [message.value for message in messages]
+
+
+def take(ps: Any, topic: str = "orders", group: str = "g", **how: Any) -> list[bytes]:
+    """Receive all that is ready, and ack it."""
+    messages = ps.receive(topic, group, **{"max_messages": 1000} | how)
+    for message in messages:
+        message.ack()
+    return values(messages)

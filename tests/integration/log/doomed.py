@@ -37,6 +37,7 @@ class WatchedDisk(DiskFiles):
     """The real disk, with the boundaries of a simulated one."""
 
     def __init__(self, kill_before: int = 0) -> None:
+        super().__init__()
         self.operations = 0
         self.trace: deque[str] = deque(maxlen=50)
         self.before_operation: Callable[[str, str], None] | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.clock import ManualClock
@@ -20,7 +20,7 @@ from penstock.record.schema import READ_SCHEMA
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages, offsets, read_all, values
 from tests.unit.log.watched import WatchedFiles
-from tests.unit.record.strategies import Row, batch_of, rows
+from tests.unit.record.strategies import QUICK, Row, batch_of, rows
 
 
 def test_a_new_log_is_empty(open_log: Opener, folder: Path) -> None:
@@ -270,7 +270,7 @@ def test_leaving_the_block_closes_the_log(open_log: Opener) -> None:
 counter = itertools.count()
 
 
-@settings(max_examples=30, deadline=None)
+@QUICK
 @given(
     st.lists(rows(min_size=1, max_size=6), max_size=12),
     st.sampled_from(["none", "lz4", "zstd", "gzip"]),

@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.clock import ManualClock
@@ -16,6 +16,7 @@ from penstock.record.batch import Batch
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages
 from tests.unit.log.watched import WatchedFiles
+from tests.unit.record.strategies import QUICK
 
 
 def stamped(*times_us: int) -> Batch:
@@ -76,7 +77,7 @@ def test_a_find_in_a_long_log_reads_one_block_of_one_segment(
 counter = itertools.count()
 
 
-@settings(max_examples=25, deadline=None)
+@QUICK
 @given(
     st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=6), max_size=25),
     st.integers(0, 20),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config import LogConfig
 from penstock.errors import LogNotFound, OffsetOutOfRange
+from penstock.log.local import LocalLog
 from penstock.log.outside import LogReader
 from penstock.log.segment import segment_name
 from penstock.record.batch import Batch
@@ -36,6 +38,25 @@ def test_only_what_is_durable_is_seen(open_log: Opener, folder: Path) -> None:
     assert reader.end == 1  # until it looks again
     reader.refresh()
     assert values(reader) == [b"a", b"b"]
+
+
+def test_what_a_power_cut_took_before_it_was_durable_was_never_seen(folder: Path) -> None:
+    def opened() -> LocalLog:
+        return LocalLog.open(folder, LogConfig(fsync="never", free_bytes_min=0), lock=False)
+
+    log = opened()
+    log.append(Batch.build(["a"]))
+    log.sync()
+    durable_bytes = log.size_bytes
+    log.append(Batch.build(["never durable"]))
+    reader = LogReader.open(folder)
+    os.truncate(folder / segment_name(0), durable_bytes)  # and its process is gone
+    with opened() as after:
+        after.append(Batch.build(["something else, and longer, in the same place"]))
+        after.append(Batch.build(["c"]))
+    reader.refresh()
+    assert values(reader) == [b"a", b"something else, and longer, in the same place", b"c"]
+    assert reader.damage == []
 
 
 def test_looking_does_not_touch_a_single_file(open_log: Opener, folder: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from penstock.record.batch import Batch, Message
 
-QUICK = settings(max_examples=30, deadline=None)
-"""Enough to find most mistakes at once; a busy machine is none."""
+QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Enough to find most mistakes at once; that a machine is busy is none."""
 
 TIMES_US = st.integers(-(1 << 62), 1 << 62)
 

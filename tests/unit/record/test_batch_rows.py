@@ -204,3 +204,34 @@ def test_a_message_cannot_be_changed() -> None:
     message = Batch.build(["a"]).messages()[0]
     with pytest.raises(AttributeError):
         message.value = b"b"  # type: ignore[misc]
+
+
+def test_a_batch_can_be_given_other_times() -> None:
+    batch = placed([Row(b"a", timestamp_us=1), Row(b"b", timestamp_us=2)])
+    assert [m.timestamp_us for m in batch.stamped(9)] == [9, 9]
+    assert [m.timestamp_us for m in batch.stamped([8, 7])] == [8, 7]
+    assert batch.stamped(None).timestamp_us is None
+    assert places(batch.stamped([8, 7])) == places(batch)
+    with pytest.raises(ValueError, match="2 messages, but 1"):
+        batch.stamped([1])
+
+
+def test_only_messages_without_an_expiry_get_one() -> None:
+    batch = placed([Row(b"a"), Row(b"b", expires_at_us=5)])
+    assert [m.expires_at_us for m in batch.expiring(9)] == [9, 5]
+    assert [m.expires_at_us for m in batch.expiring(np.array([8, 9]))] == [8, 5]
+    assert [m.expires_at_us for m in placed([Row(b"a")] * 2).expiring(7)] == [7, 7]
+
+
+def test_headers_can_be_added_to_those_there_are() -> None:
+    batch = placed([Row(b"a", headers={"old": b"1", "both": b"1"}), Row(b"b")])
+    added = batch.with_headers([{"new": b"2", "both": b"2"}, {}])
+    assert [m.headers for m in added] == [{"old": b"1", "both": b"2", "new": b"2"}, {}]
+    assert places(added) == places(batch)
+
+
+def test_a_batch_that_moves_to_another_log_can_keep_its_ids() -> None:
+    batch = placed([Row(b"a"), Row(b"b"), Row(b"c")])
+    moved = batch.take([2, 0]).unplaced(keep_ids=True)
+    assert moved.base_offset is None
+    assert [m.ulid for m in moved] == [ULID + 2, ULID]

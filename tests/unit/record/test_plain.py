@@ -1,4 +1,4 @@
-"""A single message takes a shorter way into a frame and out of it, and nobody can tell."""
+"""Values alone take a shorter way into a frame and out of it, and nobody can tell."""
 
 import pytest
 from hypothesis import given
@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput
 from penstock.record.batch import Batch
 from penstock.record.frame import decode, encode
+from penstock.record.plain import COPY_BYTES_MAX, Plain, Single, value_of_body
 from penstock.record.schema import Priority, new_batch_ulid
-from penstock.record.single import COPY_BYTES_MAX, Single
 from tests.unit.record.strategies import QUICK
 
 ULID = new_batch_ulid(1_700_000_000_000_000_000)
@@ -28,9 +28,27 @@ def test_its_frame_is_to_the_byte_what_arrow_writes(codec: str) -> None:
 
 
 @QUICK
+@given(st.lists(st.binary(max_size=50), min_size=1, max_size=20))
+def test_the_frame_of_several_is_to_the_byte_what_arrow_writes(values: list[bytes]) -> None:
+    plain, batch = Plain(values), Batch.build(values)
+    assert written(plain) == written(batch)
+    assert plain.messages() == batch.messages()
+    assert len(plain) == plain.next_offset == len(values)
+    assert plain.values.to_pylist() == values
+
+
+def test_a_value_with_something_behind_it_is_left_to_arrow() -> None:
+    body = bytearray(Single(b"abc").body())
+    assert value_of_body(memoryview(body)) == b"abc"
+    body[-1] = 1
+    assert value_of_body(memoryview(body)) is None
+    assert value_of_body(memoryview(body)[:-8]) is None
+
+
+@QUICK
 @given(st.binary(max_size=300), st.sampled_from(Priority))
 def test_it_is_read_like_any_other_batch(value: bytes, priority: Priority) -> None:
-    single = decode(memoryview(written(Single.of(value, int(priority))))).batch
+    single = decode(memoryview(written(Single.build_one(value, int(priority))))).batch
     batch = Batch.build([value], priority=priority, timestamps_us=99)
     assert single.messages() == [
         type(m)(7, m.timestamp_us, m.value, m.key, m.headers, m.priority, m.expires_at_us, ULID)
@@ -71,7 +89,7 @@ def test_it_can_be_sliced_filtered_taken_and_joined_like_any_other() -> None:
 
 @pytest.mark.parametrize("value", ["text", b"bytes", None, "größe"])
 def test_it_is_made_of_whatever_a_batch_can_be_made_of(value: bytes | str | None) -> None:
-    single, batch = Single.of(value, "high"), Batch.build([value], priority="high")
+    single, batch = Single.build_one(value, "high"), Batch.build([value], priority="high")
     assert single.messages() == batch.messages()
     assert written(single) == written(batch)
 
@@ -81,4 +99,4 @@ def test_it_is_made_of_whatever_a_batch_can_be_made_of(value: bytes | str | None
 )
 def test_what_a_batch_refuses_it_refuses_too(value: object, priority: object) -> None:
     with pytest.raises(InvalidInput):
-        Single.of(value, priority)  # type: ignore[arg-type]
+        Single.build_one(value, priority)  # type: ignore[arg-type]

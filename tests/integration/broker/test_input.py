@@ -1,0 +1,182 @@
+"""What is wrong is refused with words that help, before anything is written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.errors import InvalidInput
+from tests.integration.broker.world import World
+
+
+def files_in(folder: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(folder)): path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"partitons": 4}, "unknown topic setting 'partitons'; did you mean 'partitions'?"),
+        ({"visibility_timeout": "1s"}, "unknown topic setting 'visibility_timeout'"),
+        ({"partitions": 0}, "partitions is 0; it must be a whole number from 1 to 10000"),
+        ({"partitions": 10_001}, "from 1 to 10000"),
+        ({"partitions": "4"}, "Expected `int`, got `str`"),
+        ({"partitions": 4.0}, "partitions"),
+        ({"partitions": True}, "Expected `int`, got `bool`"),
+        ({"visibility": "30"}, "visibility is '30'; a duration is a string such as \"250ms\""),
+        ({"visibility": "30 s"}, "visibility is '30 s'"),
+        ({"visibility": "30sec"}, "visibility is '30sec'"),
+        ({"visibility": -1}, "must not be negative"),
+        ({"visibility": "13h"}, "visibility is 46800000"),
+        ({"visibility": None}, "visibility is None"),
+        ({"visibility": float("nan")}, "visibility is nan"),
+        ({"visibility": True}, "visibility is True"),
+        ({"max_retries": -1}, "max_retries is -1"),
+        ({"max_retries": "three"}, "Expected"),
+        ({"backoff": "1s"}, "give the first delay, a factor and the longest delay"),
+        ({"backoff": ("1s", 2.0)}, "give the first delay"),
+        ({"backoff": ("1s", 0.5, "60s")}, "factor"),
+        ({"backoff": ("60s", 2.0, "1s")}, "the longest at least the first"),
+        ({"ttl": 0}, "ttl is 0"),
+        ({"retention": "7 days"}, "retention is '7 days'"),
+        ({"retention_mode": "eternal"}, "retention_mode is 'eternal'; allowed: time, consumed"),
+        ({"fsync": "sometimes"}, "allowed: always, interval, batch, never"),
+        ({"codec": "zip"}, "allowed: none, lz4, zstd, gzip"),
+        ({"segment_bytes": 10}, "at least 4096"),
+        ({"message_bytes_max": 1 << 30}, "from 1 to 67108864"),
+        ({"weights": [1, 2, 3]}, "weights"),
+        ({"weights": [0, 1, 1, 1, 1]}, "each must be at least 1"),
+        ({"weights": 5}, "weights"),
+        ({"in_flight_max": 0}, "in_flight_max is 0"),
+        ({"dedup_window": "15d"}, "dedup_window"),
+        ({"ordered_by_key": "yes"}, "Expected `bool`"),
+    ],
+)
+def test_a_wrong_setting_says_what_is_allowed(
+    wrong: dict[str, Any], says: str, sync: World
+) -> None:
+    before = files_in(sync.folder)
+    with pytest.raises(InvalidInput) as caught:
+        sync.ps.create_topic("orders", **wrong)
+    assert says in str(caught.value)
+    assert (caught.value.code, caught.value.retriable) == ("invalid_input", False)
+    assert files_in(sync.folder) == before
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"value": 5},
+        {"value": ["a"]},
+        {"value": {"a": 1}},
+        {"key": 5},
+        {"headers": "x"},
+        {"headers": {"a": 5}},
+        {"headers": {5: "a"}},
+        {"headers": [("a", "b")]},
+        {"priority": "urgent"},
+        {"priority": 5},
+        {"priority": -1},
+        {"priority": 2.5},
+        {"priority": None},
+        {"ttl": "1 hour"},
+        {"ttl": -1},
+        {"ttl": 10**15},
+        {"delay": "1"},
+        {"dedup_id": 5},
+        {"dedup_id": ""},
+        {"topic": "No!"},
+    ],
+    ids=str,
+)
+def test_a_wrong_message_is_refused_before_anything_is_written(
+    how: dict[str, Any], world: World
+) -> None:
+    world.restart(auto_create=True)
+    world.ps.create_topic("orders")
+    before = files_in(world.folder)
+    for topic in ("orders", "not-there-yet"):
+        with pytest.raises(InvalidInput):
+            world.ps.publish(**{"topic": topic, "value": b"x"} | how)
+    assert files_in(world.folder) == before
+    assert world.ps.topics() == ["orders"]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"messages": b"abc"},
+        {"messages": "abc"},
+        {"messages": 5},
+        {"messages": [1, 2]},
+        {"messages": [b"a"], "keys": [b"k", b"l"]},
+        {"messages": [b"a"], "keys": 5},
+        {"messages": [b"a"], "headers": [{}, {}]},
+        {"messages": [b"a"], "priority": [1, 2]},
+        {"messages": [b"a"], "priority": ["x"]},
+        {"messages": [b"a"], "ttl": "x"},
+    ],
+    ids=str,
+)
+def test_a_wrong_batch_is_refused_before_anything_is_written(
+    how: dict[str, Any], world: World
+) -> None:
+    world.restart(auto_create=True)
+    before = files_in(world.folder)
+    with pytest.raises(InvalidInput):
+        world.ps.publish_batch("orders", **how)
+    with pytest.raises(InvalidInput):
+        world.ps.schedule_batch("orders", **{"delay": "1s"} | how)
+    assert files_in(world.folder) == before
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"max_messages": 0},
+        {"max_messages": "3"},
+        {"visibility": "x"},
+        {"visibility": 0},
+        {"wait": "1 m"},
+        {"wait": 31},
+        {"consumer": 5},
+        {"group": "a b"},
+        {"topic": ""},
+    ],
+    ids=str,
+)
+def test_a_wrong_receive_is_refused_before_anything_is_written(
+    how: dict[str, Any], world: World
+) -> None:
+    world.restart(auto_create=True)
+    before = files_in(world.folder)
+    for method in (world.ps.receive, world.ps.receive_batch):
+        with pytest.raises(InvalidInput):
+            method(**{"topic": "orders", "group": "g"} | how)
+    assert files_in(world.folder) == before
+
+
+@pytest.mark.parametrize("duration", ["1m30s", "90s", 90, 90.0, timedelta(seconds=90), "0.025h"])
+def test_a_duration_can_be_said_in_many_ways(duration: Any, ps: Any) -> None:
+    assert ps.create_topic("orders", visibility=duration).visibility_ms == 90_000
+
+
+@pytest.mark.parametrize("target", ["http://localhost:8080", "https://x", "nats://y"])
+def test_a_url_is_not_taken_for_a_folder(target: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="only data folders"):
+        penstock.connect(target)
+
+
+def test_a_wrong_namespace_opens_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="namespace name"):
+        penstock.connect(tmp_path / "data", namespace="No!")
+    with penstock.connect(tmp_path / "data", namespace="yes") as ps:
+        ps.create_topic("orders")

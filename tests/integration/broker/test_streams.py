@@ -1,0 +1,548 @@
+"""Stream mode: members share the partitions, read in order, and commit how far they are."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from penstock.errors import (
+    BrokerClosed,
+    GroupError,
+    GroupNotEmpty,
+    GroupNotFound,
+    InvalidInput,
+    StaleGeneration,
+)
+from tests.integration.broker.world import Background, World, until, values
+
+
+def drain(stream: Any) -> list[bytes]:
+    """All that there is to read now."""
+    got = []
+    while (message := stream.next(0)) is not None:
+        got.append(message.value)
+    return got
+
+
+def settle(*streams: Any) -> None:
+    """Let members hear of each other until nothing moves any more."""
+    for _ in range(3):
+        for stream in streams:
+            stream.next(0)
+
+
+def owned(*streams: Any) -> list[list[int]]:
+    return [[place.partition for place in stream.assignment] for stream in streams]
+
+
+@pytest.fixture
+def orders(world: World) -> Any:
+    world.ps.create_topic("orders")
+    world.ps.publish_batch("orders", [b"%d" % n for n in range(5)])
+    return world.ps
+
+
+@pytest.fixture
+def wide(world: World) -> Any:
+    world.ps.create_topic("orders", partitions=4)
+    return world.ps
+
+
+# Reading and committing.
+
+
+def test_a_stream_reads_in_order_and_goes_on_where_it_was(orders: Any) -> None:
+    with orders.stream("orders", "audit") as stream:
+        assert [stream.next(0).value for _ in range(3)] == [b"0", b"1", b"2"]
+    with orders.stream("orders", "audit") as stream:
+        assert drain(stream) == [b"3", b"4"]
+        orders.publish("orders", b"5")
+        assert drain(stream) == [b"5"]
+    with orders.stream("orders", "audit") as stream:
+        assert drain(stream) == []
+
+
+def test_a_stream_is_iterated(orders: Any) -> None:
+    stream = orders.stream("orders", "audit")
+    got = []
+    for message in stream:
+        got.append(message)
+        if len(got) == 5:
+            break
+    assert values(got) == [b"0", b"1", b"2", b"3", b"4"]
+    message = got[0]
+    assert (message.topic, message.partition, message.offset) == ("orders", 0, 0)
+    assert (message.key, message.headers, message.priority.name) == (None, {}, "NORMAL")
+    assert len(message.id) == 26
+    stream.close()
+
+
+def test_a_message_that_failed_is_not_committed(orders: Any) -> None:
+    def work() -> None:
+        with orders.stream("orders", "audit", commit_every=0) as stream:
+            for message in stream:
+                if message.value == b"2":
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    with orders.stream("orders", "audit") as stream:
+        assert drain(stream) == [b"2", b"3", b"4"]
+
+
+def test_without_a_with_block_closing_the_client_commits_what_is_done(world: World) -> None:
+    world.ps.create_topic("orders")
+    world.ps.publish_batch("orders", [b"%d" % n for n in range(5)])
+    for message in world.ps.stream("orders", "audit", commit_every="1h"):
+        if message.value == b"3":
+            break  # whether it is done nobody knows
+    ps = world.restart()
+    with ps.stream("orders", "audit") as stream:
+        assert drain(stream) == [b"3", b"4"]
+
+
+def test_commits_by_hand(world: World) -> None:
+    world.ps.create_topic("orders")
+    world.ps.publish_batch("orders", [b"%d" % n for n in range(5)])
+    stream = world.ps.stream("orders", "audit", commit_every=None)
+    for _ in range(3):
+        stream.next(0)
+    stream.commit()  # what was handed out last is done
+    stream.next(0)
+    world.pass_(60)
+    stream.next(0)
+    ps = world.kill()
+    with ps.stream("orders", "audit") as stream:
+        assert drain(stream) == [b"3", b"4"]
+
+
+def test_commits_every_five_seconds(world: World) -> None:
+    world.ps.create_topic("orders")
+    world.ps.publish_batch("orders", [b"%d" % n for n in range(5)])
+
+    def committed() -> list[int]:
+        return list(world.ps.describe_stream_group("audit").committed.values())
+
+    stream = world.ps.stream("orders", "audit")
+    stream.next(0)
+    stream.next(0)
+    world.pass_(4.9)
+    stream.next(0)
+    assert committed() == []
+    world.pass_(0.1)
+    stream.next(0)  # asking for the fourth says that three are done
+    assert committed() == [3]
+    world.pass_(4)
+    stream.next(0)
+    assert committed() == [3]
+    world.pass_(1)
+    assert stream.next(0) is None
+    assert committed() == [5]
+
+
+def test_a_commit_is_kept_through_a_crash(world: World) -> None:
+    world.ps.create_topic("orders", partitions=2)
+    for n in range(6):
+        world.ps.publish("orders", b"%d" % n)
+    stream = world.ps.stream("orders", "audit", commit_every=None)
+    first = [stream.next(0).value for _ in range(3)]
+    stream.commit()
+    ps = world.kill()
+    with ps.stream("orders", "audit") as stream:
+        rest = drain(stream)
+    assert sorted(first + rest) == [b"%d" % n for n in range(6)]
+
+
+def test_several_topics_in_one_stream(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", partitions=2)
+    ps.create_topic("payments")
+    ps.publish("orders", b"o", partition=1)
+    ps.publish("payments", b"p")
+    with ps.stream(["orders", "payments"], "audit") as stream:
+        got = {(m.topic, m.partition): m.value for m in (stream.next(0), stream.next(0))}
+        assert got == {("orders", 1): b"o", ("payments", 0): b"p"}
+        assert len(stream.assignment) == 3
+
+
+def test_a_stream_and_a_queue_read_the_same_topic(orders: Any) -> None:
+    orders.receive_batch("orders", "workers").ack()
+    with orders.stream("orders", "workers") as stream:
+        assert len(drain(stream)) == 5
+    assert orders.receive("orders", "workers") == []
+
+
+def test_a_stream_waits_for_the_next_message(world: World) -> None:
+    world.ps.create_topic("orders")
+    with world.ps.stream("orders", "audit") as stream:
+        waiting = Background(stream.next)
+        world.polls("orders")
+        world.ps.publish("orders", b"x")
+        assert waiting.result().value == b"x"
+        assert stream.next(0.01) is None
+
+
+def test_a_closed_stream_or_broker_ends_the_wait(world: World) -> None:
+    world.ps.create_topic("orders")
+    for close in (lambda stream: stream.close(), lambda stream: world.broker.close()):
+        stream = world.ps.stream("orders", "audit")
+        waiting = Background(stream.next)
+        world.polls("orders")
+        close(stream)
+        with pytest.raises(BrokerClosed):
+            waiting.result()
+        with pytest.raises(BrokerClosed):
+            stream.next(0)
+
+
+# Where it starts.
+
+
+def test_a_new_group_starts_where_it_is_told(orders: Any, world: World) -> None:
+    world.clock.advance(10)
+    at = datetime.fromtimestamp(world.clock.wall_ns() / 1e9, UTC)
+    orders.publish_batch("orders", [b"5", b"6"])
+    for number, (start, first) in enumerate(
+        [("earliest", b"0"), (3, b"3"), (at, b"5"), (0, b"0"), (6, b"6")]
+    ):
+        with orders.stream("orders", f"audit-{number}", start=start) as stream:
+            assert stream.next(0).value == first
+    with orders.stream("orders", "audit-latest", start="latest") as stream:
+        assert stream.next(0) is None
+        orders.publish("orders", b"7")
+        assert stream.next(0).value == b"7"
+    with orders.stream("orders", "audit-beyond", start=1000) as stream:
+        assert stream.next(0) is None
+
+
+def test_start_is_only_for_where_nothing_is_committed(orders: Any) -> None:
+    with orders.stream("orders", "audit") as stream:
+        stream.next(0)
+    with orders.stream("orders", "audit", start="latest") as stream:
+        assert drain(stream) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_member_can_seek(wide: Any, world: World) -> None:
+    for partition in range(4):
+        wide.publish_batch(
+            "orders", [b"%d%d" % (partition, n) for n in range(3)], partition=partition
+        )
+    at = datetime.fromtimestamp(world.clock.wall_ns() / 1e9, UTC)
+    with wide.stream("orders", "audit", commit_every=None) as stream:
+        assert stream.next(0).value == b"00"
+        stream.seek(2, partition=1)
+        assert sorted(drain(stream)) == sorted(
+            [b"01", b"02", b"12", b"20", b"21", b"22", b"30", b"31", b"32"]
+        )
+        stream.seek("earliest")
+        assert len(drain(stream)) == 12
+        stream.seek("latest")
+        assert drain(stream) == []
+        stream.seek(at)
+        assert len(drain(stream)) == 12
+        stream.seek(1, partition=3)
+        assert {place.partition: offset for place, offset in stream.position.items()} == {
+            0: 3,
+            1: 3,
+            2: 3,
+            3: 1,
+        }
+        stream.commit()
+        with pytest.raises(InvalidInput, match="is not assigned"):
+            stream.seek("earliest", partition=9)
+        with pytest.raises(InvalidInput, match="a position is"):
+            stream.seek("start")
+    with wide.stream("orders", "audit") as stream:
+        assert drain(stream) == [b"31", b"32"]
+
+
+def test_what_retention_took_is_passed_over_and_told(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", segment_bytes=4096, retention_segments=2)
+    stream = ps.stream("orders", "audit", commit_every=None)
+    for n in range(10):
+        ps.publish("orders", b"%d" % n + b"x" * 3000)
+    world.pass_(120)
+    first = stream.next(0)
+    assert first.offset >= 8
+    assert stream.missed == first.offset
+
+
+def test_a_group_is_reset_from_outside(orders: Any, world: World) -> None:
+    at = datetime.fromtimestamp(world.clock.wall_ns() / 1e9 + 5, UTC)
+    world.clock.advance(10)
+    orders.publish("orders", b"5")
+    for to, expected in (
+        ("latest", []),
+        ("earliest", [b"0", b"1", b"2", b"3", b"4", b"5"]),
+        (4, [b"4", b"5"]),
+        (at, [b"5"]),
+        (99, []),
+    ):
+        orders.reset_stream_group("audit", "orders", to)
+        with orders.stream("orders", "audit") as stream:
+            assert drain(stream) == expected
+    with orders.stream("orders", "audit"), pytest.raises(GroupNotEmpty, match="has 1 members"):
+        orders.reset_stream_group("audit", "orders", "earliest")
+    with pytest.raises(InvalidInput):
+        orders.reset_stream_group("audit", "orders", "start")
+
+
+def test_a_single_partition_is_reset(wide: Any) -> None:
+    for partition in range(4):
+        wide.publish("orders", b"%d" % partition, partition=partition)
+    with wide.stream("orders", "audit") as stream:
+        assert len(drain(stream)) == 4
+    wide.reset_stream_group("audit", "orders", "earliest", partition=2)
+    with wide.stream("orders", "audit") as stream:
+        assert drain(stream) == [b"2"]
+
+
+# What a group looks like.
+
+
+def test_members_offsets_and_lag_are_shown(wide: Any, world: World) -> None:
+    wide.publish_batch("orders", [b"x"] * 10, partition=0)
+    wide.publish_batch("orders", [b"x"] * 4, partition=3)
+    assert wide.stream_groups() == []
+    with wide.stream("orders", "audit", member_id="me", commit_every=None) as stream:
+        for _ in range(6):
+            stream.next(0)
+        stream.commit()
+        group = wide.describe_stream_group("audit")
+        assert group.phase == "stable"
+        assert {p.partition for p in group.members["me"]} == {0, 1, 2, 3}
+        assert {p.partition: offset for p, offset in group.committed.items()} == {0: 6}
+        assert {p.partition: lag for p, lag in group.lag.items()} == {0: 4, 1: 0, 2: 0, 3: 4}
+    assert wide.stream_groups() == ["audit"]
+    assert wide.describe_stream_group("audit").phase == "empty"
+    with pytest.raises(GroupNotFound, match="no stream group 'nobody'"):
+        wide.describe_stream_group("nobody")
+    wide.delete_stream_group("audit")
+    world.kill()
+    assert world.ps.stream_groups() == []
+
+
+# Members.
+
+
+def test_members_share_the_partitions(wide: Any) -> None:
+    first = wide.stream("orders", "audit")
+    assert owned(first) == [[0, 1, 2, 3]]
+    second = wide.stream("orders", "audit")
+    settle(first, second)
+    assert sorted(map(len, owned(first, second))) == [2, 2]
+    third = wide.stream("orders", "audit")
+    settle(first, second, third)
+    shares = owned(first, second, third)
+    assert sorted(map(len, shares)) == [1, 1, 2]
+    assert sorted(chain(*shares)) == [0, 1, 2, 3]
+    second.close()
+    settle(first, third)
+    assert sorted(map(len, owned(first, third))) == [2, 2]
+    other = wide.stream("orders", "other")
+    assert owned(other) == [[0, 1, 2, 3]]
+
+
+def test_range_cuts_topics_alike_and_sticky_moves_little(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("left", partitions=4)
+    ps.create_topic("right", partitions=4)
+    names = ["left", "right"]
+    first = ps.stream(names, "ranges", assignor="range", member_id="a")
+    second = ps.stream(names, "ranges", assignor="range", member_id="b")
+    settle(first, second)
+    for stream, partitions in ((first, [0, 1]), (second, [2, 3])):
+        for topic in names:
+            assert [p.partition for p in stream.assignment if p.topic == topic] == partitions
+    sticky = [ps.stream(names, "sticks", member_id=m) for m in "abc"]
+    settle(*sticky)
+    before = [set(stream.assignment) for stream in sticky]
+    sticky[2].close()
+    settle(*sticky[:2])
+    for stream, had in zip(sticky[:2], before, strict=False):
+        assert had <= set(stream.assignment)  # who stays keeps all that it had
+    with pytest.raises(InvalidInput, match="assignor is 'best'; allowed: range, sticky"):
+        ps.stream("left", "best", assignor="best")
+
+
+def test_who_keeps_a_partition_never_pauses_on_it(wide: Any) -> None:
+    for partition in range(4):
+        wide.publish_batch(
+            "orders", [b"%d-%d" % (partition, n) for n in range(4)], partition=partition
+        )
+    first = wide.stream("orders", "audit")
+    begun = first.next(0)  # it has read ahead on all partitions
+    second = wide.stream("orders", "audit")
+    # The newcomer waits for what it is to get; the owner reads on meanwhile without a break.
+    assert second.next(0) is None
+    got = [begun.value, first.next(0).value]
+    kept = set(owned(first)[0])
+    assert len(kept) == 2
+    generation = wide.describe_stream_group("audit").generation
+    got += drain(first)
+    rest = drain(second)
+    assert sorted(got + rest) == sorted(b"%d-%d" % (p, n) for p in range(4) for n in range(4))
+    for partition in kept:  # in order, each once, by the one who has had them all the time
+        mine = [value for value in got if value.startswith(b"%d-" % partition)]
+        assert mine == [b"%d-%d" % (partition, n) for n in range(4)]
+    assert wide.describe_stream_group("audit").generation == generation
+
+
+def test_what_moves_is_committed_by_the_old_owner_before_the_new_one_reads(wide: Any) -> None:
+    for partition in range(4):
+        wide.publish_batch("orders", [b"%d" % n for n in range(10)], partition=partition)
+    first = wide.stream("orders", "audit", commit_every="1h")
+    seen: Counter[tuple[int, int]] = Counter()
+    for _ in range(15):
+        message = first.next(0)
+        seen[message.partition, message.offset] += 1
+    second = wide.stream("orders", "audit", commit_every="1h")
+    for _ in range(60):
+        for stream in (first, second):
+            message = stream.next(0)
+            if message is not None:
+                seen[message.partition, message.offset] += 1
+    assert len(seen) == 40
+    assert set(seen.values()) == {1}
+
+
+def test_partitions_that_are_added_are_shared_out(wide: Any) -> None:
+    first, second = wide.stream("orders", "audit"), wide.stream("orders", "audit")
+    settle(first, second)
+    wide.alter_topic("orders", partitions=8)
+    settle(first, second)
+    assert sorted(chain(*owned(first, second))) == list(range(8))
+    assert sorted(map(len, owned(first, second))) == [4, 4]
+    wide.publish("orders", b"x", partition=7)
+    assert drain(first) + drain(second) == [b"x"]
+
+
+def test_a_silent_member_loses_its_partitions_after_its_session(wide: Any, world: World) -> None:
+    first = wide.stream("orders", "audit", session_timeout="30s", member_id="first")
+    second = wide.stream("orders", "audit", session_timeout="30s", member_id="second")
+    settle(first, second)
+    # The housekeeper beats for both. The first falls silent, as if its process were gone.
+    getattr(first, "_target", first)._closed = True
+    for _ in range(11):
+        world.pass_(3)
+    settle(second)
+    assert owned(second) == [[0, 1, 2, 3]]
+    assert list(wide.describe_stream_group("audit").members) == ["second"]
+
+
+def test_a_busy_member_stays_because_the_housekeeper_beats_for_it(wide: Any, world: World) -> None:
+    first, second = wide.stream("orders", "audit"), wide.stream("orders", "audit")
+    settle(first, second)
+    for _ in range(30):
+        world.pass_(3)  # 90 s in which nobody asks for a message
+    assert len(wide.describe_stream_group("audit").members) == 2
+    assert sorted(map(len, owned(first, second))) == [2, 2]
+
+
+def test_a_member_that_is_stuck_for_minutes_makes_room(wide: Any, world: World) -> None:
+    stuck = wide.stream("orders", "audit", commit_every=None)
+    wide.publish("orders", b"x", partition=0)
+    stuck.next(0)
+    for _ in range(120):
+        world.pass_(3)
+    assert wide.describe_stream_group("audit").members == {}
+    with wide.stream("orders", "audit") as other:
+        assert drain(other) == [b"x"]
+    with pytest.raises(GroupError):
+        stuck.commit()  # it was told: others have had the message
+    assert drain(stuck) == []  # and is a member again
+    assert owned(stuck) == [[0, 1, 2, 3]]
+
+
+def test_generations_go_up_and_on_after_a_restart(wide: Any, world: World) -> None:
+    def generation() -> int:
+        return int(world.ps.describe_stream_group("audit").generation)
+
+    with wide.stream("orders", "audit") as stream:
+        first = generation()
+        with wide.stream("orders", "audit") as other:
+            settle(stream, other)
+            assert generation() > first
+        last = generation()
+    ps = world.kill()
+    with ps.stream("orders", "audit"):
+        assert generation() > last
+
+
+def test_a_member_with_a_name_has_its_partitions_back_at_once(wide: Any) -> None:
+    first = wide.stream("orders", "audit", member_id="first")
+    second = wide.stream("orders", "audit", member_id="second")
+    settle(first, second)
+    had = owned(second)
+    again = wide.stream("orders", "audit", member_id="second")  # its process was replaced
+    assert owned(again) == had
+    settle(first, again)
+    assert owned(again) == had
+    for _ in range(2):  # the old one does not take it back, however often it is asked
+        with pytest.raises(StaleGeneration):
+            second.next(0)
+    with pytest.raises(StaleGeneration):
+        second.commit()
+    second.close()
+    settle(first, again)
+    assert owned(again) == had
+
+
+def test_members_in_threads_read_everything_once(sync: World) -> None:
+    ps = sync.ps
+    ps.create_topic("orders", partitions=6)
+    got: list[tuple[int, int]] = []
+    lock = threading.Lock()
+    stop = threading.Event()
+
+    def read(messages: int) -> None:
+        with ps.stream("orders", "audit", commit_every="1ms") as stream:
+            count = 0
+            while not stop.is_set() and count < messages:
+                message = stream.next(0.02)
+                if message is not None:
+                    count += 1
+                    with lock:
+                        got.append((message.partition, message.offset))
+
+    lives = [100, 150, 10_000, 10_000]  # two of them leave in the middle
+    members = [Background(lambda n=n: read(n)) for n in lives]
+    for n in range(900):
+        ps.publish("orders", b"%d" % n, partition=n % 6)
+    until(lambda: len(set(got)) == 900)
+    stop.set()
+    for member in members:
+        member.result()
+    assert len(got) == len(set(got)) == 900
+    for partition in range(6):
+        mine = [offset for place, offset in got if place == partition]
+        assert sorted(mine) == list(range(150))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"start": "begin"},
+        {"start": -1},
+        {"start": True},
+        {"start": datetime(2030, 1, 1)},  # noqa: DTZ001 - that is what is wrong with it
+        {"commit_every": "often"},
+        {"session_timeout": "1 minute"},
+        {"session_timeout": 0},
+        {"session_timeout": "31m"},
+        {"member_id": ""},
+        {"group": "a b"},
+        {"topics": []},
+    ],
+)
+def test_wrong_arguments_are_refused(wrong: dict[str, Any], ps: Any) -> None:
+    ps.create_topic("orders")
+    with pytest.raises(InvalidInput):
+        ps.stream(**{"topics": "orders", "group": "audit"} | wrong)
+    assert ps.stream_groups() == []

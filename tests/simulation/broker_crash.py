@@ -1,0 +1,315 @@
+"""Crashes in a broker's life, and whether what comes back is what was promised.
+
+After a kill everything that a call had returned for is there; of the call that was cut short, all
+or nothing of each entry. After a power cut a part of it may be gone, from the end, and no more than
+the fsync policy says. Either way nothing is there that nobody sent, and the model goes on from
+what came back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from penstock.broker.names import TopicName
+from tests.simulation.broker_model import (
+    DONE,
+    Fates,
+    GroupModel,
+    PartitionModel,
+    Promise,
+    Snapshot,
+    fates_of,
+    require,
+)
+from tests.simulation.broker_queue import Receiving
+from tests.simulation.broker_streams import StreamActs
+from tests.simulation.broker_world import DelayedModel, Expected, TopicModel
+from tests.simulation.disk import SimulatedCrash
+
+FOR_GOOD = Promise("interval", 0, 0)
+"""Of what a recovery has shown: that is durable, whatever the policy."""
+
+
+class Crashes(StreamActs):
+    done_for_good: set[tuple[TopicName, int, int]]
+    """Offsets whose messages a power cut took, although they were done, and that was promised."""
+
+    def crash(self, *, power_cut: bool, within: bool = False) -> None:
+        """The process ends here; another one opens what is left, perhaps not at the first try."""
+        self.note(f"{'power cut' if power_cut else 'kill'}{' within that' if within else ''}")
+        self.counts["power cuts" if power_cut else "kills"] += 1
+        at_ns, synced_ns, wall_ns = self.now_ns, self.synced_ns, self.clock.wall_ns()
+        while True:
+            self.files = self.files.crash(self.rng) if power_cut else self.files.kill()
+            again = self.rng.random() < 0.25
+            if again:
+                self.files.crash_at(self.rng.randint(1, 40))
+            try:
+                self.open(wall_ns + self.rng.randrange(10**10))
+                break
+            except SimulatedCrash:
+                self.counts["crashed in recovery"] += 1
+                power_cut = power_cut or self.rng.random() < 0.5
+                self.note(f"crash in recovery, {power_cut=}")
+        self.files.mend()
+        self.recover(at_ns, synced_ns, power_cut=power_cut, within=within)
+
+    def recover(self, at_ns: int, synced_ns: int, *, power_cut: bool, within: bool) -> None:
+        """Hold what came back against the model, and let the model go on from there."""
+        self._recover_topics()
+        self.done_for_good = set()
+        for topic, model in self.partitions():
+            self._recover_log(topic, model, synced_ns, power_cut=power_cut, within=within)
+        self.absorb()
+        for topic, model in self.partitions():
+            self._recover_fates(topic, model, at_ns, synced_ns, power_cut=power_cut)
+        for topic in self.topics.values():
+            self._recover_delays(topic, synced_ns, power_cut=power_cut)
+            self._forget_what_is_lost(topic)
+        self.recover_positions(power_cut=power_cut, synced_ns=synced_ns, within=within)
+        self.expected.clear()
+        self.futures.clear()
+        self.trims_may_reach.clear()
+        self.receiving = self.delaying = self.purging = None
+        self.cancelling = set()
+
+    def _recover_topics(self) -> None:
+        there = set(self.broker.topics())
+        require(there >= self.topics.keys(), f"topics are gone: {self.topics.keys() - there}")
+        for topic in self.topics.values():
+            settings = self.broker.topic(topic.name).settings
+            require(settings in (topic.settings, topic.altered), f"{topic.name} has other settings")
+            topic.settings, topic.altered = settings, None
+            self.add_partitions(topic)
+
+    def add_partitions(self, topic: TopicModel) -> None:
+        for number in range(len(topic.partitions), topic.settings.partitions):
+            topic.partitions.append(PartitionModel(number))
+
+    def _recover_log(
+        self,
+        topic: TopicModel,
+        model: PartitionModel,
+        synced_ns: int,
+        *,
+        power_cut: bool,
+        within: bool,
+    ) -> None:
+        log = self.broker.topic(topic.name).partitions[model.number].log
+        where = f"{topic.name}/{model.number}"
+        promised = model.promised_end(synced_ns) if power_cut else model.end
+        require(log.end >= promised, f"{where} ends at {log.end}; promised up to {promised}")
+        require(within or log.end <= model.end, f"{where} ends at {log.end}, not {model.end}")
+        reach = self.trims_may_reach.get((topic.name, model.number), model.start)
+        require(
+            model.start <= log.start <= max(reach, model.start),
+            f"{where} starts at {log.start}; trimmed to {model.start}, at most {reach}",
+        )
+        if log.end < model.end:
+            self.counts["messages lost to power cuts"] += model.end - log.end
+            for snapshot in model.history:
+                if snapshot.promise and snapshot.promise.kept(synced_ns):
+                    self.done_for_good |= {
+                        (topic.name, model.number, offset)
+                        for fates in snapshot.fates.values()
+                        for offset, fate in fates.items()
+                        if fate == DONE and offset >= log.end
+                    }
+            model.rows = {o: row for o, row in model.rows.items() if o < log.end}
+            model.end = log.end
+        model.trim(log.start)
+        found = self.rows(topic, model.number, log.start)[: model.end - log.start]
+        require(found == list(model.rows.values()), f"{where} holds other messages")
+
+    def _recover_fates(
+        self,
+        topic: TopicModel,
+        model: PartitionModel,
+        at_ns: int,
+        synced_ns: int,
+        *,
+        power_cut: bool,
+    ) -> None:
+        partition = self.broker.topic(topic.name).partitions[model.number]
+        found = fates_of(partition)
+        told_ns = {name: queue.state.time_ns for name, queue in partition.queues.items()}
+        possible = [
+            snapshot
+            for snapshot in model.may_come_back(synced_ns, power_cut=power_cut)
+            if in_time(snapshot, told_ns, at_ns)
+        ]
+        require(possible, f"the leases of {topic.name}/{model.number} go on at {told_ns}")
+        snapshot = self._match(topic, model, possible, found)
+        self._check_letters(topic, model, snapshot, power_cut=power_cut)
+        model.deaths = []
+        groups: dict[str, GroupModel] = {}
+        for name, fates in found.items():
+            groups[name] = GroupModel(told_ns[name] - self.now_ns, told_ns[name], fates)
+        model.groups = groups
+        model.ends = [(model.end, FOR_GOOD)]
+        model.history = []
+        model.note(FOR_GOOD)
+        model.history[0].returned = True
+
+    def _match(
+        self,
+        topic: TopicModel,
+        model: PartitionModel,
+        possible: list[Snapshot],
+        found: dict[str, Fates],
+    ) -> Snapshot:
+        """The state that came back."""
+        equal = [
+            snapshot
+            for snapshot in possible
+            if (seen := snapshot.seen(model.start, model.end))
+            == self._without_new_groups(topic, found, seen)
+        ]
+        if equal:  # those who died with messages that are lost may have died or not
+            return min(equal, key=lambda snapshot: snapshot.deaths)
+        for snapshot in possible:
+            if self._only_expiry(model, snapshot.seen(model.start, model.end), found):
+                self.counts["came back in the middle of a receive"] += 1
+                return snapshot
+        newest = possible[0].seen(model.start, model.end)
+        differences = [
+            f"{name}@{o}: {newest[name].get(o)} became {fates.get(o)}"
+            for name, fates in found.items()
+            if name in newest
+            for o in sorted(newest[name].keys() | fates.keys())
+            if newest[name].get(o) != fates.get(o)
+        ]
+        where = f"{topic.name}/{model.number}"
+        raise AssertionError(
+            f"{where}: none of {len(possible)} states came back; groups {newest.keys()}, found "
+            f"{found.keys()}; to the newest: {differences}"
+        )
+
+    def _without_new_groups(
+        self, topic: TopicModel, found: dict[str, Fates], seen: dict[str, Fates]
+    ) -> dict[str, Fates]:
+        """A group that is on another partition may come to this one at any time, with all to do."""
+        return {
+            name: fates
+            for name, fates in found.items()
+            if fates or name in seen or not any(name in p.groups for p in topic.partitions)
+        }
+
+    def _only_expiry(
+        self, model: PartitionModel, seen: dict[str, Fates], found: dict[str, Fates]
+    ) -> bool:
+        """Whether the difference is what a receive may have done that nobody saw the end of."""
+        receiving = self.receiving
+        if not seen.keys() <= found.keys():
+            return False
+        for name, fates in found.items():
+            nonces = set()
+            for offset in seen.get(name, {}).keys() | fates.keys():
+                before, after = seen.get(name, {}).get(offset), fates.get(offset)
+                if before == after:
+                    continue
+                row = model.rows[offset]
+                fell_due = before is None or before.place == "waiting"
+                if after == DONE and fell_due and row.expires_at_us is not None:
+                    continue  # dropped in an entry of its own, ahead of the lease
+                if receiving is None or receiving.group != name or model not in receiving.asked:
+                    return False
+                if after is None or after.place != "leased" or offset not in model.rows:
+                    return False
+                times = before.deliveries + 1 if before else 1
+                if offset not in receiving.eligible(model) or after.deliveries != times:
+                    return False
+                nonces.add(after.nonce)
+            if len(nonces) > 1:
+                return False
+        return True
+
+    def _check_letters(
+        self, topic: TopicModel, model: PartitionModel, snapshot: Snapshot, *, power_cut: bool
+    ) -> None:
+        """Whoever is dead has a letter: it is stored before the death is believed."""
+        deaths = Counter(model.deaths[: snapshot.deaths])
+        policies = {s.promise.policy for s in model.history if s.promise} | {topic.settings.fsync}
+        if not deaths or (power_cut and "never" in policies):
+            return
+        dead = self.topics.get(topic.name.dead_letters)
+        rows = [row for p in dead.partitions for row in p.rows.values()] if dead else []
+        letters = Counter(row.story for row in rows)
+        require(deaths <= letters, f"dead without a letter: {deaths - letters}")
+
+    def _recover_delays(self, topic: TopicModel, synced_ns: int, *, power_cut: bool) -> None:
+        found = self.delayed_of(topic)
+        for each in list(topic.delayed.values()):
+            if each.id in found:
+                require(found[each.id] == (each.deliver_at_us, each.row), f"{each} has changed")
+                self._still_pending(topic, each, synced_ns, power_cut=power_cut)
+            else:
+                self._no_longer_pending(topic, each, synced_ns, power_cut=power_cut)
+        for id_ in found.keys() - topic.delayed.keys():
+            at_us, row = found[id_]
+            require(self.delaying is not None, f"a delayed message that nobody sent: {row}")
+            assert self.delaying is not None
+            of, rows, _, partition = self.delaying
+            require(of is topic and row in rows, f"a delayed message that nobody sent: {row}")
+            topic.delayed[id_] = DelayedModel(id_, row, at_us, partition, FOR_GOOD)
+        for each in topic.delayed.values():
+            each.promise = FOR_GOOD
+            each.done = each.done and FOR_GOOD
+
+    def _still_pending(
+        self, topic: TopicModel, each: DelayedModel, synced_ns: int, *, power_cut: bool
+    ) -> None:
+        if each.state == "pending":
+            return
+        require(power_cut, f"{each} waits again")
+        assert each.done is not None
+        if each.state == "moved":
+            number, offset = each.place
+            model = topic.partitions[number]
+            require(
+                not model.start <= offset < model.end,
+                f"{each} is in its partition, and waits to be delivered again",
+            )
+            done = (topic.name, number, offset) in self.done_for_good
+            require(not done, f"{each} was acked, and waits to be delivered again")
+            lost = offset >= model.end
+        else:
+            lost = False
+        require(lost or not each.done.kept(synced_ns), f"{each} waits again")
+        each.state, each.done = "pending", None
+
+    def _no_longer_pending(
+        self, topic: TopicModel, each: DelayedModel, synced_ns: int, *, power_cut: bool
+    ) -> None:
+        if each.state == "pending" and each.id in self.cancelling:
+            each.state, each.done = "cancelled", FOR_GOOD
+        lost = each.state == "pending"
+        if each.state == "moved":
+            number, offset = each.place
+            lost = offset >= topic.partitions[number].end
+        if lost:
+            allowed = power_cut and not each.promise.kept(synced_ns)
+            require(allowed, f"{each} is lost")
+            del topic.delayed[each.id]
+
+    def _forget_what_is_lost(self, topic: TopicModel) -> None:
+        ends = [p.end for p in topic.partitions]
+        if topic is self.purging:
+            topic.seen.clear()
+        for id_, seen in list(topic.seen.items()):
+            window_us = topic.settings.dedup_window_ms * 1000
+            if seen.offset >= ends[seen.partition] or self.wall_us - seen.sent_us > window_us:
+                del topic.seen[id_]
+            else:
+                topic.seen[id_] = seen._replace(since_ns=self.now_ns)
+        for (_, number), stored in topic.producers.items():
+            stored[:] = [batch for batch in stored if batch.offset < ends[number]]
+
+
+def in_time(snapshot: Snapshot, told_ns: dict[str, int], at_ns: int) -> bool:
+    """Whether ledger time goes on between what was told last and the moment of the crash."""
+    return all(
+        earliest_ns <= told_ns[name] <= at_ns + ahead_ns
+        for name, (earliest_ns, ahead_ns) in snapshot.told_ns.items()
+        if name in told_ns
+    )
