@@ -57,14 +57,14 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _within("partitions", self.partitions, 1, PARTITIONS_MAX)
-        _within("visibility", self.visibility_ms, 1, VISIBILITY_MS_MAX)
+        _within("visibility in ms", self.visibility_ms, 1, VISIBILITY_MS_MAX)
         if self.max_retries is not None:
             _within("max_retries", self.max_retries, 0, 1_000_000)
         if self.in_flight_max is not None:
             _within("in_flight_max", self.in_flight_max, 1, 1 << 40)
         if self.ttl_ms is not None:
-            _within("ttl", self.ttl_ms, 1, TTL_MS_MAX)
-        _within("dedup_window", self.dedup_window_ms, 1, 14 * DAY_MS)
+            _within("ttl in ms", self.ttl_ms, 1, TTL_MS_MAX)
+        _within("dedup_window in ms", self.dedup_window_ms, 1, 14 * DAY_MS)
         _within("message_bytes_max", self.message_bytes_max, 1, _LETTER_BYTES_MAX)
         if self.retention_mode not in get_args(RetentionMode):
             raise InvalidInput(

@@ -76,6 +76,8 @@ async def run_async(steps: Steps[T]) -> T:
 def blocking(
     operation: Callable[Concatenate[S, P], Steps[T]],
 ) -> Callable[Concatenate[S, P], T]:
+    _show_public_name(operation)
+
     @wraps(operation)
     def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return run(operation(self, *args, **kwargs))
@@ -86,6 +88,8 @@ def blocking(
 def awaiting(
     operation: Callable[Concatenate[S, P], Steps[T]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    _show_public_name(operation)
+
     @wraps(operation)
     async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await run_async(operation(self, *args, **kwargs))
@@ -103,3 +107,9 @@ def threaded(
         return await asyncio.to_thread(function, self, *args, **kwargs)
 
     return method
+
+
+def _show_public_name(operation: Callable[..., Any]) -> None:
+    """Let help() and the error of a wrong call name the method that people call."""
+    operation.__name__ = operation.__name__.lstrip("_")
+    operation.__qualname__ = operation.__qualname__.replace("._", ".")
