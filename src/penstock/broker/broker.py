@@ -24,6 +24,7 @@ from penstock.broker.delays import DelayedMessage, DelayStats, delayed_id
 from penstock.broker.housekeeper import Housekeeper
 from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
 from penstock.broker.partition import Delivered, Partition, Settled
+from penstock.broker.retention import RETENTION_EVERY_NS, TopicRetention
 from penstock.broker.settings import (
     DEAD_LETTER_SETTINGS,
     DELAY_MS_MAX,
@@ -55,7 +56,6 @@ _logger = logging.getLogger("penstock.broker")
 
 RECEIVE_MAX = 100_000
 ERROR_LENGTH_MAX = 4096  # characters that are kept of what a consumer says went wrong
-RETENTION_EVERY_NS = 60 * 1_000_000_000
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,10 +97,12 @@ class Broker:
                 self.folder, self._files, self.clock, committer, self.config.free_bytes_min
             )
             self._catalog = self._store.catalog()
+            self._retention = TopicRetention(self.clock, self._catalog)
             self._store.remove_strays(self._catalog)
             for name in self._catalog:
                 self._open(name)
             self.streams = Streams(self._store.groups(), self)
+            self._retention.streams = self.streams
         except BaseException:
             self._folder_lock.release()
             raise
@@ -479,8 +481,8 @@ class Broker:
 
         def retain(now_ns: int) -> int | None:
             topic.retention_is_planned = False
-            self._retain(topic)
-            return self._next_retention(topic, now_ns)
+            self._retention.apply(topic)
+            return self._retention.next_deadline(topic, now_ns)
 
         def plan_retention() -> None:
             self._housekeeper.plan(retain, self.clock.monotonic_ns() + RETENTION_EVERY_NS)
@@ -488,7 +490,7 @@ class Broker:
         self._chores[name] = [move_due, retain]
         topic.plan_retention = plan_retention
         self._housekeeper.plan(move_due, topic.delays.next_deadline(now_ns))
-        self._housekeeper.plan(retain, self._next_retention(topic, now_ns))
+        self._housekeeper.plan(retain, self._retention.next_deadline(topic, now_ns))
         if topic.settings.retention_mode == "consumed":
             topic.tend()
         for partition in topic.partitions:
@@ -580,52 +582,6 @@ class Broker:
     def _make_dead_letter_topic(self, name: TopicName) -> None:
         """On demand. No partition's lock may be held: who changes topics takes those after ours."""
         self.create_topic(name.dead_letters, DEAD_LETTER_SETTINGS, exist_ok=True)
-
-    def _retain(self, topic: Topic) -> None:
-        now_us = self.clock.wall_ns() // 1000
-        settings = topic.settings
-        for partition in topic.partitions:
-            if settings.retention_mode == "consumed":
-                floor = self._consumed(topic, partition)
-                if self._catalog.uses_dedup(topic.name):
-                    # A restart knows the ids of the window by the messages that have them.
-                    window_us = settings.dedup_window_ms * 1000
-                    floor = min(floor, partition.log.find(now_us - window_us))
-            else:
-                floor = partition.log.kept_from(settings.retention(), now_us)[0]
-            if floor > partition.log.start:
-                with topic.delays.at_rest():
-                    partition.trim_to(floor)
-            if settings.compacted:
-                with topic.delays.at_rest():
-                    partition.checkpoint()  # merged frames no longer tell who sent them
-                partition.log.compact(now_us, keyed=True)
-
-    def _next_retention(self, topic: Topic, now_ns: int) -> int | None:
-        """When something grows too old, if nothing comes or is done before."""
-        settings = topic.settings
-        if settings.retention_mode == "consumed" or settings.retention_ms is None:
-            return None
-        oldest_us = [
-            partition.log.segments[0].last_timestamp
-            for partition in topic.partitions
-            if partition.log.end > partition.log.start
-            and len(partition.log.segments) >= settings.keep_segments
-        ]
-        if not oldest_us:
-            return None
-        left_us = min(oldest_us) + settings.retention_ms * 1000 - self.clock.wall_ns() // 1000
-        return now_ns + (left_us * 1000 + 1000 if left_us > 0 else RETENTION_EVERY_NS)
-
-    def _consumed(self, topic: Topic, partition: Partition) -> int:
-        """Below it every group is done, in either mode; without groups nothing is.
-
-        A group that was never here but is on another partition of the topic has all to do.
-        """
-        groups = {group for each in topic.partitions for group in [*each.queues]}
-        done = [partition.stats(group).committed for group in groups]
-        done += self.streams.floors(topic.name, partition.number, partition.log.start)
-        return min(done, default=partition.log.start)
 
 
 class NoDeadLetterTopic(Exception):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from functools import cache
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,7 +25,6 @@ from crc32c import crc32c
 from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated, InvalidInput
 from penstock.record.batch import Batch, headers_are_whole
 from penstock.record.plain import COPY_BYTES_MAX, Plain, Single, value_of_body
-from penstock.record.plain import _head as plain_head
 from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority, schema_of
 
 MAGIC = b"PNSK"
@@ -73,11 +72,6 @@ _CHECKED_FROM = HEADER_BYTES - _CHECKED.size
 EXPIRES = 1 << 7
 """Among the priorities of a frame, a block or a segment: some message in it expires."""
 
-_Body: TypeAlias = list[bytes | pa.Buffer]
-"""Parts that follow each other."""
-
-_END = struct.Struct("<i")  # where a value ends, in an Arrow column
-_SHARE_BYTES_MIN = 32 << 10  # less is copied sooner than it is shared
 _KNOWN_COLUMNS = (1 << len(FIELDS)) - 1
 _FREE_COLUMNS = BITS["value"] | BITS["key"] | BITS["headers"] | BITS["expires_at"]
 _STAMP, _PRIORITY, _EXPIRES_AT = BITS["timestamp"], BITS["priority"], BITS["expires_at"]
@@ -120,7 +114,7 @@ class FrameHeader(NamedTuple):
 class EncodedFrame(msgspec.Struct, frozen=True, gc=False):
     """A frame as buffers to be written one after the other, and what its log has to know of it."""
 
-    buffers: _Body
+    buffers: list[bytes | pa.Buffer]
     frame_bytes: int
     raw_bytes: int
     base_offset: int
@@ -163,13 +157,13 @@ def encode(
             raise InvalidInput("an empty batch; append at least one message")
         span = rows
     columns, body, first, last, priorities = _encode_body(batch, rows, stamp_us)
-    raw_bytes = stored_bytes = sum(map(len, body))
+    raw_bytes = stored_bytes = len(body)
     if raw_bytes > BODY_BYTES_MAX:
         raise FrameTooLarge(0, f"a batch of {raw_bytes} bytes; at most {BODY_BYTES_MAX}")
     codec_number = 0
     if codec != "none" and raw_bytes >= COMPRESS_BYTES_MIN:
         body, codec_number = _compress(body, codec)
-        stored_bytes = sum(map(len, body))
+        stored_bytes = len(body)
     try:
         checked = _CHECKED.pack(
             VERSION,
@@ -193,20 +187,16 @@ def encode(
         )
     except struct.error as exc:
         raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
+    crc = crc32c(body, crc32c(checked))
+    buffers = [b"", body]
     if stored_bytes % 8:
-        body.append(bytes(-stored_bytes % 8))
-    crc = crc32c(checked)
-    for part in body:
-        crc = crc32c(part, crc)
+        buffers.append(bytes(-stored_bytes % 8))
+        crc = crc32c(buffers[2], crc)
+    buffers[0] = MAGIC + crc.to_bytes(4, "little") + checked
+    frame_bytes = HEADER_BYTES + (stored_bytes + 7 & ~7)
+    next_offset = base_offset + span
     return EncodedFrame(
-        [MAGIC + crc.to_bytes(4, "little") + checked, *body],
-        HEADER_BYTES + (stored_bytes + 7 & ~7),
-        raw_bytes,
-        base_offset,
-        base_offset + span,
-        rows,
-        last,
-        priorities,
+        buffers, frame_bytes, raw_bytes, base_offset, next_offset, rows, last, priorities
     )
 
 
@@ -263,17 +253,17 @@ def decode_rows(buffer: memoryview, position: int, header: FrameHeader) -> Batch
     return batch
 
 
-def _encode_body(batch: Batch, rows: int, stamp_us: int) -> tuple[int, _Body, int, int, int]:
+def _encode_body(
+    batch: Batch, rows: int, stamp_us: int
+) -> tuple[int, bytes | pa.Buffer, int, int, int]:
     """The columns worth storing, as an IPC message; timestamps from, to; the priority mask."""
     first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
     if isinstance(batch, Plain):
-        return _VALUE, [batch.body()], first, last, 1 << batch.priority
+        return _VALUE, batch.body(), first, last, 1 << batch.priority
     if not rows:
-        return _VALUE, [], first, last, 0
+        return _VALUE, pa.py_buffer(b""), first, last, 0
     columns, data = batch.columns, batch.data
     priorities = 1 << batch.priority
-    if columns == _VALUE and data.get_total_buffer_size() >= _SHARE_BYTES_MIN:
-        return columns, _body_of_values(data) or [data.serialize()], first, last, priorities
     if columns & (_STAMP | _PRIORITY):
         if columns & _STAMP:
             stamps = batch.timestamps_us()
@@ -289,35 +279,14 @@ def _encode_body(batch: Batch, rows: int, stamp_us: int) -> tuple[int, _Body, in
             data = data.select(schema_of(columns).names)
     if columns & _EXPIRES_AT:
         priorities |= EXPIRES
-    return columns, [data.serialize()], first, last, priorities
+    return columns, data.serialize(), first, last, priorities
 
 
-def _body_of_values(data: pa.RecordBatch) -> _Body | None:
-    """What `data.serialize()` makes, but without copying the values; None if they lie apart."""
-    values, rows = data.column(0), data.num_rows
-    if values.offset or values.null_count:
-        return None
-    _, ends, payload = values.buffers()
-    end_bytes = 4 * rows + 4
-    (start,), (end,) = _END.unpack_from(ends), _END.unpack_from(ends, end_bytes - 4)
-    if start:
-        return None
-    body = [plain_head(rows, end), ends.slice(0, end_bytes)]
-    if end_bytes % 8:
-        body.append(bytes(4))
-    if end:
-        body.append(payload.slice(0, end))
-    if end % 8:
-        body.append(bytes(-end % 8))
-    return body
-
-
-def _compress(body: _Body, codec: str) -> tuple[_Body, int]:
-    whole = body[0] if len(body) == 1 else b"".join(body)
-    packed = pa.Codec(codec, compression_level=_LEVELS.get(codec)).compress(whole)
-    if len(packed) > len(whole) * COMPRESS_RATIO_MAX:
+def _compress(body: bytes | pa.Buffer, codec: str) -> tuple[bytes | pa.Buffer, int]:
+    packed = pa.Codec(codec, compression_level=_LEVELS.get(codec)).compress(body)
+    if len(packed) > len(body) * COMPRESS_RATIO_MAX:
         return body, 0
-    return [packed], CODECS.index(codec)
+    return packed, CODECS.index(codec)
 
 
 def _decompress(body: memoryview, header: FrameHeader, position: int) -> memoryview:

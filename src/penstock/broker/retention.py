@@ -1,0 +1,82 @@
+"""What a topic may forget: what is too old or too much, or what every group is done with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from penstock.broker.catalog import Catalog
+from penstock.broker.partition import Partition
+from penstock.broker.topic import Topic
+from penstock.clock import Clock
+
+if TYPE_CHECKING:
+    from penstock.broker.streams import Streams
+
+RETENTION_EVERY_NS = 60 * 1_000_000_000
+
+
+class TopicRetention:
+    """Applies the settings of topics to their logs."""
+
+    def __init__(self, clock: Clock, catalog: Catalog) -> None:
+        self._clock = clock
+        self._catalog = catalog
+        self._compacted_up_to: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
+        self.streams: Streams | None = None
+        """Whose groups have a say too, once they are known."""
+
+    def apply(self, topic: Topic) -> None:
+        """Drop what may go, now."""
+        now_us = self._clock.wall_ns() // 1000
+        settings = topic.settings
+        for partition in topic.partitions:
+            if settings.retention_mode == "consumed":
+                floor = self._consumed(topic, partition)
+                if self._catalog.uses_dedup(topic.name):
+                    # A restart knows the ids of the window by the messages that have them.
+                    window_us = settings.dedup_window_ms * 1000
+                    floor = min(floor, partition.log.find(now_us - window_us))
+            else:
+                floor = partition.log.kept_from(settings.retention(), now_us)[0]
+            if floor > partition.log.start:
+                with topic.delays.at_rest():
+                    partition.trim_to(floor)
+            if settings.compacted:
+                self._compact(topic, partition, now_us)
+
+    def _compact(self, topic: Topic, partition: Partition, now_us: int) -> None:
+        """Compact a partition if a segment was sealed since that was done last."""
+        newest = partition.log.segments[-1].base_offset
+        if self._compacted_up_to.get(partition) != newest:
+            with topic.delays.at_rest():
+                partition.checkpoint()  # merged frames no longer tell who sent them
+            partition.log.compact(now_us, keyed=True)
+            self._compacted_up_to[partition] = newest
+
+    def next_deadline(self, topic: Topic, now_ns: int) -> int | None:
+        """When something grows too old, if nothing comes or is done before."""
+        settings = topic.settings
+        if settings.retention_mode == "consumed" or settings.retention_ms is None:
+            return None
+        oldest_us = [
+            partition.log.segments[0].last_timestamp
+            for partition in topic.partitions
+            if partition.log.end > partition.log.start
+            and len(partition.log.segments) >= settings.keep_segments
+        ]
+        if not oldest_us:
+            return None
+        left_us = min(oldest_us) + settings.retention_ms * 1000 - self._clock.wall_ns() // 1000
+        return now_ns + (left_us * 1000 + 1000 if left_us > 0 else RETENTION_EVERY_NS)
+
+    def _consumed(self, topic: Topic, partition: Partition) -> int:
+        """Below it every group is done, in either mode; without groups nothing is.
+
+        A group that was never here but is on another partition of the topic has all to do.
+        """
+        groups = {group for each in topic.partitions for group in [*each.queues]}
+        done = [partition.stats(group).committed for group in groups]
+        if self.streams is not None:
+            done += self.streams.floors(topic.name, partition.number, partition.log.start)
+        return min(done, default=partition.log.start)
