@@ -34,7 +34,7 @@ setup: $(STAMP) ## make .venv from the lock (quick when nothing changed)
 	@:
 
 test: setup lint ## lint, then the quick tests
-	$(PY) -m pytest -q -m "not torture" tests
+	$(PY) -m pytest -q -n auto -m "not torture" tests
 
 lint: setup ## ruff (format and rules) and mypy --strict
 	$(PY) -m ruff format --check $(CODE)
