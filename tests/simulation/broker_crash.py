@@ -70,17 +70,28 @@ class Crashes(StreamActs):
         self.expected.clear()
         self.futures.clear()
         self.trims_may_reach.clear()
+        self.changing.clear()
         self.receiving = self.delaying = self.purging = None
         self.cancelling = set()
 
     def _recover_topics(self) -> None:
         there = set(self.broker.topics())
-        require(there >= self.topics.keys(), f"topics are gone: {self.topics.keys() - there}")
+        gone = self.topics.keys() - there
+        require(gone <= self.changing, f"topics are gone: {gone}")
+        for name in gone:
+            self.forget(name)
+        for name in self.changing & there - self.topics.keys():
+            self.topics[name] = TopicModel(name, self.broker.topic(name).settings)
         for topic in self.topics.values():
             settings = self.broker.topic(topic.name).settings
             require(settings in (topic.settings, topic.altered), f"{topic.name} has other settings")
             topic.settings, topic.altered = settings, None
             self.add_partitions(topic)
+
+    def forget(self, name: TopicName) -> None:
+        del self.topics[name]
+        self.receipts = [receipt for receipt in self.receipts if receipt.topic != name]
+        self.forget_topic(str(name))
 
     def add_partitions(self, topic: TopicModel) -> None:
         for number in range(len(topic.partitions), topic.settings.partitions):

@@ -12,6 +12,7 @@ import msgspec
 from penstock.broker.dead_letters import LETTERS_GROUP
 from penstock.broker.names import TopicName
 from penstock.broker.settings import TopicSettings
+from penstock.config import DAY_MS
 from penstock.group.assignment import TopicPartition
 from tests.simulation.broker_crash import FOR_GOOD, Crashes
 from tests.simulation.broker_model import PartitionModel, fates_of, require
@@ -76,6 +77,7 @@ class BrokerLife(Crashes):
             (self.purge_topic, 0.5),
             (self.delete_group, 0.5),
             (self.alter, 1),
+            (self.delete_topic, 0.3),
             (self.let_time_pass, 14),
             (self.set_the_wall_clock, 1.5),
             (self.checkpoint, 1),
@@ -92,11 +94,30 @@ class BrokerLife(Crashes):
 
     def _create_topics(self) -> None:
         for number in range(self.rng.randint(1, 2)):
-            name = TopicName("default", f"t{number}")
-            settings = self._some_settings()
-            self.note(f"create {name}: {settings}")
-            self.broker.create_topic(name, settings)
-            self.topics[name] = TopicModel(name, settings)
+            self._create(TopicName("default", f"t{number}"))
+
+    def _create(self, name: TopicName) -> None:
+        settings = self._some_settings()
+        self.note(f"create {name}: {settings}")
+        self.changing.add(name)
+        self.broker.create_topic(name, settings)
+        self.changing.clear()
+        self.topics[name] = TopicModel(name, settings)
+
+    def delete_topic(self) -> None:
+        """And perhaps make another one of its name."""
+        name = self.some_topic().name
+        if len([name for name in self.topics if not name.is_dead_letters]) == 1:
+            self._create(TopicName("default", "t1" if name.topic == "t0" else "t0"))
+            return
+        self.note(f"delete {name}")
+        self.changing.add(name)
+        self.broker.delete_topic(name)
+        self.changing.clear()
+        self.forget(name)
+        if self.rng.random() < 0.5:
+            self._create(name)
+        self.counts["topics deleted"] += 1
 
     def _some_settings(self) -> TopicSettings:
         rng = self.rng
@@ -112,6 +133,7 @@ class BrokerLife(Crashes):
             max_retries=rng.choice((None, 0, 1, 3)),
             backoff=rng.choice(((0, 1.0, 0), (1000, 2.0, 60_000))),
             retention_mode=rng.choice(("time", "time", "consumed")),
+            retention_ms=rng.choice((7 * DAY_MS, 7 * DAY_MS, 90_000)),
             segment_bytes=rng.choice((4096, 64 << 20)),
             dedup_window_ms=rng.choice((30_000, 300_000)),
             codec=rng.choice(("none", "none", "lz4")),
@@ -165,17 +187,19 @@ class BrokerLife(Crashes):
             for group in list(model.groups):
                 stories = model.expire(group, self.now_ns, topic.settings)
                 self.expect_letters(topic, stories)
-            self.trims_may_reach[topic.name, model.number] = self._consumed(topic, model)
+            self.trims_may_reach[topic.name, model.number] = self._may_trim_to(topic, model)
         self.expect_due()
         self.broker.housekeep()
         self.absorb()
         for topic, model in self.partitions():
             self._follow(topic, model)
 
-    def _consumed(self, topic: TopicModel, model: PartitionModel) -> int:
-        """How far a log may be trimmed because every group is done with it."""
+    def _may_trim_to(self, topic: TopicModel, model: PartitionModel) -> int:
+        """How far a log may be trimmed: every group is done with it, or it is too old."""
         if topic.settings.retention_mode != "consumed":
-            return model.start
+            oldest_us = self.wall_us - (topic.settings.retention_ms or 0) * 1000
+            kept = [o for o in model.rows if model.stamps_us[o] >= oldest_us]
+            return min(kept, default=model.end)
         done = [
             min(model.undone(group), default=model.end) if group in model.groups else model.start
             for group in topic.groups()
@@ -266,9 +290,7 @@ class BrokerLife(Crashes):
             for place, count in (("leased", each.in_flight), ("waiting", each.retrying)):
                 placed = [len(p.groups[each.group].placed(place)) for p in topic.partitions]
                 require(count == sum(placed), f"{each}: {placed} are {place}")
-            floors = {
-                p.number: min(undone[p.number], default=p.end) for p in topic.partitions
-            }
+            floors = {p.number: min(undone[p.number], default=p.end) for p in topic.partitions}
             require(each.committed == floors, f"{each}: committed, but should be {floors}")
 
     def _drain(self) -> None:

@@ -162,6 +162,7 @@ class PartitionModel:
     def __init__(self, number: int) -> None:
         self.number = number
         self.rows: dict[int, Row] = {}
+        self.stamps_us: dict[int, int] = {}
         self.start = 0
         self.end = 0
         self.ends: list[tuple[int, Promise]] = []
@@ -171,8 +172,9 @@ class PartitionModel:
 
     # The log.
 
-    def append(self, row: Row) -> int:
+    def append(self, row: Row, wall_us: int) -> int:
         self.rows[self.end] = row
+        self.stamps_us[self.end] = wall_us
         self.end += 1
         return self.end - 1
 

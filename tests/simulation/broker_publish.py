@@ -117,7 +117,9 @@ class PublishActs(BrokerWorld):
             return
         rows = self.some_rows(topic)
         if kind < 0.45:
-            self._must_refuse(OutOfOrderSequence, topic, partition, (producer_id, EPOCH, following + 1))
+            self._must_refuse(
+                OutOfOrderSequence, topic, partition, (producer_id, EPOCH, following + 1)
+            )
             return
         if stored and kind < 0.5:
             self._must_refuse(ProducerFenced, topic, partition, (producer_id, EPOCH - 1, following))
@@ -316,7 +318,7 @@ class PublishActs(BrokerWorld):
                     b"%d-%d:" % (self.seed, self.serial) + rng.randbytes(rng.choice((0, 5, 300))),
                     b"k%d" % rng.randint(0, 5) if keyed and rng.random() < 0.9 else None,
                     rng.randint(0, 4) if prioritised else 2,
-                    self.wall_us + self.some_wait_us()
+                    self.wall_us + rng.choice((1, 3_000_000, 3_700_000_000))
                     if expiring and rng.random() < 0.5
                     else None,
                     (("n", b"%d" % self.serial),) if with_headers else (),

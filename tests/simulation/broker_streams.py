@@ -10,6 +10,7 @@ from penstock.errors import GroupError
 from penstock.group.assignment import TopicPartition
 from penstock.group.session import Standing
 from tests.simulation.broker_model import Promise, require
+from tests.simulation.broker_publish import RETURNED
 from tests.simulation.broker_queue import QueueActs
 
 STREAM_GROUPS = ("s1", "s2")
@@ -149,13 +150,26 @@ class StreamActs(QueueActs):
         return {**self.positions, group: {**self.positions.get(group, {}), **offsets}}
 
     def _some_member(self) -> MemberModel | None:
-        some = self.members[-8:]
+        alive = [member for member in self.members if member.alive(self.now_ns)]
+        some = alive if alive and self.rng.random() < 0.8 else self.members[-8:]
         return self.rng.choice(some) if some else None
 
     def _some_offset(self, place: TopicPartition) -> int:
         topics = {str(topic.name): topic for topic in self.topics.values()}
         model = topics[place.topic].partitions[place.partition]
         return self.rng.randint(model.start, model.end)
+
+    def forget_topic(self, name: str) -> None:
+        """A topic is deleted, and nobody may ever start in the next one of that name where they
+        were in this one."""
+        self.positions = {
+            group: {p: offset for p, offset in offsets.items() if p.topic != name}
+            for group, offsets in self.positions.items()
+        }
+        self.commits.append((Promise("always", 0, self.now_ns, RETURNED), self.positions))
+        for member in self.members:
+            member.held = {p for p in member.held if p.topic != name}
+            member.revoke = {p for p in member.revoke if p.topic != name}
 
     # After a crash.
 
@@ -178,7 +192,11 @@ class StreamActs(QueueActs):
         }
         for positions in possible:
             seen = {
-                group: {p: min(offset, ends[p]) for p, offset in positions.get(group, {}).items()}
+                group: {
+                    p: min(offset, ends[p])
+                    for p, offset in positions.get(group, {}).items()
+                    if p in ends
+                }
                 for group in STREAM_GROUPS
             }
             if seen == found:

@@ -106,6 +106,8 @@ class BrokerWorld:
         self.jumped_ns = 0
         """When the wall clock was set last."""
         self.trims_may_reach: dict[tuple[TopicName, int], int] = {}
+        self.changing: set[TopicName] = set()
+        """Topics that are on their way to be there, or to be gone."""
         self._around = ExitStack()
 
     def __enter__(self) -> BrokerWorld:
@@ -174,13 +176,14 @@ class BrokerWorld:
         """Take over what the logs have got; nobody but who is expected may come."""
         for name in self.broker.topics():
             if name not in self.topics:
-                require(name.is_dead_letters, f"topic {name} was never created")
+                known = name.is_dead_letters or name in self.changing
+                require(known, f"topic {name} was never created")
                 self.topics[name] = TopicModel(name, self.broker.topic(name).settings)
         for topic, model in self.partitions():
             log = self.broker.topic(topic.name).partitions[model.number].log
             if log.end > model.end:
                 for row in self.rows(topic, model.number, model.end):
-                    offset = model.append(row)
+                    offset = model.append(row, self.wall_us)
                     self._take_in(topic, model, offset)
                 durable = self.futures.get((topic.name, model.number))
                 model.ends.append((model.end, self.promise(topic, durable)))

@@ -214,6 +214,8 @@ class Streams:
                 self._carry_out_alone(coordinator, coordinator.topics_changed(topics))
                 if deleted and any(p.topic == str(deleted) for p in coordinator.committed):
                     self._store(coordinator, [coordinator.forget_topic(str(deleted))])
+            if deleted:
+                self._journal.log.sync()  # before there is another topic of that name
 
     def expire(self, now_ns: int) -> int | None:
         """Let silent members go; when to look again."""

@@ -96,19 +96,21 @@ class SegmentIndex:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add(self, position: int, frame: FrameHeader | EncodedFrame) -> None:
-        """Take note of the next frame."""
-        if frame.row_count and frame.last_timestamp > self._last_timestamp:
-            self._last_timestamp = frame.last_timestamp
+    def add(self, position: int, frame: FrameHeader | EncodedFrame) -> int:
+        """Take note of the next frame; the largest timestamp so far."""
+        newest = self._last_timestamp
+        if frame.last_timestamp > newest and frame.row_count:
+            self._last_timestamp = newest = frame.last_timestamp
         if position - self._block_position >= self._interval_bytes:
             self._block_position = position
             self.positions.append(position)
             self.priorities.append(frame.priorities)
-            self.last_timestamps.append(self._last_timestamp)
+            self.last_timestamps.append(newest)
             self.offsets.append(frame.base_offset)
         else:
             self.priorities[-1] |= frame.priorities
-            self.last_timestamps[-1] = self._last_timestamp
+            self.last_timestamps[-1] = newest
+        return newest
 
     def block_of(self, offset: int) -> int:
         """The number of the block in which an offset lies."""

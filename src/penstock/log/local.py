@@ -345,19 +345,20 @@ class LocalLog(SegmentReader):
                     f"{self.config.free_bytes_min >> 20} MB. They go on when there is room."
                 )
             self._bytes_since_room_check = 0
-        active = self._active
-        if not active.size_bytes:
+        size_bytes, config = self._active.size_bytes, self.config
+        if not size_bytes:
             self._active_since_us = now_us
         elif (
-            active.size_bytes + frame_bytes > self.config.segment_bytes
-            or now_us - self._active_since_us >= self.config.segment_age_ms * 1000
+            size_bytes + frame_bytes > config.segment_bytes
+            or now_us - self._active_since_us >= config.segment_age_ms * 1000
         ):
             self._roll()
             self._active_since_us = now_us
 
     def _write(self, frame: EncodedFrame) -> None:
         active = self._active
-        self._cut_uncounted()
+        if self._uncounted:
+            self._cut_uncounted()
         self._uncounted = True
         try:
             self._active_file.append(frame.buffers)
@@ -375,15 +376,15 @@ class LocalLog(SegmentReader):
 
     def _cut_uncounted(self) -> None:
         """Remove what an interrupted append (Ctrl-C) left behind the last frame: it never was."""
-        if self._uncounted:
-            try:
-                self._active_file.truncate(self._active.size_bytes)
-            except OSError as exc:
-                raise self._fail(exc) from exc
-            self._uncounted = False
+        try:
+            self._active_file.truncate(self._active.size_bytes)
+        except OSError as exc:
+            raise self._fail(exc) from exc
+        self._uncounted = False
 
     def _roll(self) -> None:
-        self._cut_uncounted()
+        if self._uncounted:
+            self._cut_uncounted()
         segment = Segment(self.folder, self._active.next_offset)
         segment.index = SegmentIndex(self.config.index_interval_bytes)
         try:

@@ -73,9 +73,7 @@ class Segment:
         next_offset, size_bytes = self.tail
         assert self.index is not None
         assert frame.base_offset >= next_offset
-        self.index.add(size_bytes, frame)
-        if frame.row_count and frame.last_timestamp > self.last_timestamp:
-            self.last_timestamp = frame.last_timestamp
+        self.last_timestamp = self.index.add(size_bytes, frame)
         self.priorities |= frame.priorities
         self.tail = (frame.next_offset, size_bytes + frame.frame_bytes)
 

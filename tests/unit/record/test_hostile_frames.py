@@ -178,7 +178,9 @@ def test_a_body_that_arrow_would_inflate_by_itself_is_refused(codec: str) -> Non
     reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
     messages = [message.serialize().to_pybytes() for message in reader]
     refused(forge(messages[1]), FrameCorrupt, "not a (plain )?record batch")
-    refused(forge(messages[0]), FrameCorrupt, "not a (plain )?record batch")  # a schema is no record batch
+    refused(
+        forge(messages[0]), FrameCorrupt, "not a (plain )?record batch"
+    )  # a schema is no record batch
 
 
 def test_a_body_in_the_framing_of_old_arrow_versions_is_refused() -> None:
