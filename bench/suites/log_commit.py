@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bench import messages
 from bench.figures import Curve, at_least
 from bench.harness import Bench, Contender, Sample
 from penstock.config import LogConfig
+from penstock.log.appender import BufferedAppender
 from penstock.log.files import DiskFile, DiskFiles
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
@@ -19,26 +21,36 @@ _THREADS = (1, 2, 4, 8, 16, 32)
 _SECONDS = 0.5
 _SLOW_S = 0.002
 _SLOW = ", fsync of 2 ms"
+_ALONE = ", each its own frame"
+
+Confirm = Callable[[LocalLog], Callable[[bytes], object]]
+"""How a message is appended to a log and waited for."""
 
 
 def run(bench: Bench) -> None:
     race = bench.race(
         "confirmed appends",
-        [_raw_commits(), *(_commits(threads) for threads in _THREADS)],
+        [
+            _raw_commits(),
+            *(_commits(threads) for threads in _THREADS),
+            *(_commits(threads, confirm=_append, suffix=_ALONE) for threads in (1, 32)),
+        ],
     )
     for threads in _THREADS[1:]:
         target = at_least(8) if threads == _THREADS[-1] else None
         bench.compare(race, _name(threads), _name(1), target, "messages")
     bench.compare(race, _name(1), "raw write + fdatasync", None, "messages")
-    slow = bench.race("slow disk", [_commits(1, SlowFiles()), _commits(32, SlowFiles())])
+    bench.compare(race, _name(32) + _ALONE, _name(1) + _ALONE, None, "messages")
+    slow = bench.race("slow disk", [_commits(n, SlowFiles(), suffix=_SLOW) for n in (1, 32)])
     bench.compare(slow, _name(32) + _SLOW, _name(1) + _SLOW, None, "messages")
     rates = [(threads, race.rate(_name(threads)).median / 1e3) for threads in _THREADS]
     bench.curve(
         Curve("Confirmed single appends", "threads", "thousand a second", {"fsync always": rates})
     )
     bench.note(
-        f"Each thread appends one message of {messages.VALUE_BYTES} B and waits until it is on "
-        f"disk, for {_SECONDS} s a round."
+        f"Each thread sends one message of {messages.VALUE_BYTES} B and waits until it is on disk, "
+        f"for {_SECONDS} s a round: BufferedAppender.send(value).result(); each its own frame: "
+        "LocalLog.append of a batch of one."
     )
 
 
@@ -68,16 +80,27 @@ class SlowFiles(DiskFiles):
         return file
 
 
-def _commits(threads: int, files: DiskFiles | None = None) -> Contender:
+def _send(log: LocalLog) -> Callable[[bytes], object]:
+    send = BufferedAppender(log).send
+    return lambda value: send(value).result()
+
+
+def _append(log: LocalLog) -> Callable[[bytes], object]:
+    return lambda value: log.append(Batch.build([value])).durable.result()
+
+
+def _commits(
+    threads: int, files: DiskFiles | None = None, confirm: Confirm = _send, suffix: str = ""
+) -> Contender:
     def run(folder: Path) -> Sample:
         config = LogConfig(fsync="always")
         with LocalLog.open(str(folder / "log"), config, files=files) as log:
-            return _in_threads(threads, log)
+            return _in_threads(threads, confirm(log))
 
-    return Contender(_name(threads) + (_SLOW if files else ""), run)
+    return Contender(_name(threads) + suffix, run)
 
 
-def _in_threads(threads: int, log: LocalLog) -> Sample:
+def _in_threads(threads: int, confirm: Callable[[bytes], object]) -> Sample:
     """Let threads append until the time is up. The last confirmation ends the measurement."""
     values = messages.values(64)
     start = threading.Barrier(threads + 1)
@@ -90,7 +113,7 @@ def _in_threads(threads: int, log: LocalLog) -> Sample:
             until = time.perf_counter() + _SECONDS
             count = 0
             while time.perf_counter() < until:
-                log.append(Batch.build(values[count % 64 :][:1])).durable.result()
+                confirm(values[count % 64])
                 count += 1
             counts.append(count)
         except BaseException as exc:

@@ -15,6 +15,7 @@ _BATCHES = 1000
 _POOL = 100
 _SINGLES = 200_000
 _READ_BYTES = 1 << 20
+_READ_BYTES_DEFAULT = 4 << 20
 _SMALL_BATCH = 100  # what the buffered appender writes
 
 
@@ -38,10 +39,12 @@ def _columns(bench: Bench, large: str, small: str) -> None:
         [
             raw.read(segment_files(large)),
             _read_columns("read columns", large),
+            _read_columns("read columns, 4 MiB at a time", large, _READ_BYTES_DEFAULT),
             _read_columns("read columns, frames of 100", small),
         ],
     )
     bench.compare(race, "read columns", "plain read", at_least(0.5), "B")
+    bench.compare(race, "read columns, 4 MiB at a time", "plain read", None, "B")
     bench.compare(race, "read columns, frames of 100", "plain read", None, "B")
 
 
@@ -62,7 +65,7 @@ def _fill(folder: str, batches: int, batch_messages: int) -> None:
             log.append(Batch.build(pool[number % _POOL]))
 
 
-def _read_columns(name: str, folder: str) -> Contender:
+def _read_columns(name: str, folder: str, max_bytes: int = _READ_BYTES) -> Contender:
     file_bytes = sum(path.stat().st_size for path in segment_files(folder))
 
     def run(_: Path) -> Sample:
@@ -71,7 +74,7 @@ def _read_columns(name: str, folder: str) -> Contender:
             with stopwatch(file_bytes) as sample:
                 offset, end = log.start, log.end
                 while offset < end:
-                    batches = log.read(offset, _READ_BYTES)
+                    batches = log.read(offset, max_bytes)
                     for batch in batches:
                         rows += len(batch.values)
                     offset = batches.next_offset

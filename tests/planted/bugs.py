@@ -343,7 +343,7 @@ aggregate([("offset", "min")])
     Bug(
         "a block's time is that of its first frame",
         "log/index.py",
-        "            self.last_timestamps[-1] = self._last_timestamp\n",
+        "            self.last_timestamps[-1] = newest\n",
         "            pass\n",
         POWER_CUT,
     ),

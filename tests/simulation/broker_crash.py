@@ -21,9 +21,8 @@ from tests.simulation.broker_model import (
     fates_of,
     require,
 )
-from tests.simulation.broker_queue import Receiving
 from tests.simulation.broker_streams import StreamActs
-from tests.simulation.broker_world import DelayedModel, Expected, TopicModel
+from tests.simulation.broker_world import DelayedModel, TopicModel
 from tests.simulation.disk import SimulatedCrash
 
 FOR_GOOD = Promise("interval", 0, 0)
@@ -239,7 +238,8 @@ class Crashes(StreamActs):
         self, topic: TopicModel, model: PartitionModel, snapshot: Snapshot, *, power_cut: bool
     ) -> None:
         """Whoever is dead has a letter: it is stored before the death is believed."""
-        deaths = Counter(model.deaths[: snapshot.deaths])
+        known = model.deaths[: snapshot.deaths]
+        deaths = Counter(story for story in known if story.offset >= model.start)
         policies = {s.promise.policy for s in model.history if s.promise} | {topic.settings.fsync}
         if not deaths or (power_cut and "never" in policies):
             return
@@ -309,7 +309,12 @@ class Crashes(StreamActs):
             topic.seen.clear()
         for id_, seen in list(topic.seen.items()):
             window_us = topic.settings.dedup_window_ms * 1000
-            if seen.offset >= ends[seen.partition] or self.wall_us - seen.sent_us > window_us:
+            trimmed = seen.offset < topic.partitions[seen.partition].start
+            if (
+                seen.offset >= ends[seen.partition]
+                or self.wall_us - seen.sent_us > window_us
+                or (trimmed and topic.settings.retention_mode == "time")
+            ):
                 del topic.seen[id_]
             else:
                 topic.seen[id_] = seen._replace(since_ns=self.now_ns)

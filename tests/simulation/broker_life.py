@@ -18,7 +18,7 @@ from tests.simulation.broker_crash import FOR_GOOD, Crashes
 from tests.simulation.broker_model import PartitionModel, fates_of, require
 from tests.simulation.broker_queue import Receiving
 from tests.simulation.broker_streams import STREAM_GROUPS
-from tests.simulation.broker_world import TopicModel
+from tests.simulation.broker_world import Expected, TopicModel
 from tests.simulation.disk import SimulatedCrash
 
 PARTITIONS_MAX = 4
@@ -184,10 +184,15 @@ class BrokerLife(Crashes):
 
     def housekeep(self) -> None:
         for topic, model in self.partitions():
+            letters: list[Expected] = []
             for group in list(model.groups):
                 stories = model.expire(group, self.now_ns, topic.settings)
-                self.expect_letters(topic, stories)
-            self.trims_may_reach[topic.name, model.number] = self._may_trim_to(topic, model)
+                letters += self.expect_letters(topic, stories)
+            reach = self._may_trim_to(topic, model)
+            self.trims_may_reach[topic.name, model.number] = reach
+            for letter in letters if topic.settings.retention_mode == "time" else ():
+                assert letter.row.story is not None
+                letter.required = letter.row.story.offset >= reach  # or it may be gone by then
         self.expect_due()
         self.broker.housekeep()
         self.absorb()

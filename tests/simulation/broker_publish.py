@@ -1,4 +1,4 @@
-"""What producers do in a broker's life: publish, send again, delay, cancel, redrive dead letters."""
+"""What producers do in a broker's life: publish, send again, delay, cancel, redrive letters."""
 
 from __future__ import annotations
 
@@ -87,10 +87,13 @@ class PublishActs(BrokerWorld):
                 continue
             self.counts["deduplicated"] += 1
             seen = topic.seen.get(id_ or "")
-            require(seen and seen[:2] == where, f"{id_} is called a duplicate of {where}: {seen}")
+            known = seen is not None and (seen[:2] == where or where in seen.before)
+            require(known, f"{id_} is called a duplicate of {where}: {seen}")
 
     def _first_seen(self, topic: TopicModel, id_: str, partition: int, offset: int) -> None:
-        topic.seen[id_] = Seen(partition, offset, self.now_ns, self.wall_us)
+        last = topic.seen.get(id_)
+        before = last.before | {last[:2]} if last else frozenset()
+        topic.seen[id_] = Seen(partition, offset, before, self.now_ns, self.wall_us)
 
     def _must_be_known(self, topic: TopicModel, id_: str) -> bool:
         seen = topic.seen.get(id_)

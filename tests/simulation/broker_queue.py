@@ -237,11 +237,10 @@ class QueueActs(PublishActs):
         state = model.groups.get(group)
         for offset in offsets:
             fate = DONE if offset < model.start else state.fate(offset) if state else READY
-            if fate.place == "leased" and fate.nonce == nonce and state is not None:
-                if fate.deadline_ns > self.now_ns + state.ahead_ns:
-                    held.append(offset)
-                    continue
-            if fate.place == "done":
+            mine = state is not None and fate.place == "leased" and fate.nonce == nonce
+            if mine and fate.deadline_ns > self.now_ns + state.ahead_ns:
+                held.append(offset)
+            elif fate.place == "done":
                 refused[offset] = AlreadySettled
             elif fate.place == "ready" or offset >= model.end:
                 refused[offset] = InvalidReceipt

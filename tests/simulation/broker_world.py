@@ -56,6 +56,8 @@ class Seen(NamedTuple):
 
     partition: int
     offset: int
+    before: frozenset[tuple[int, int]]
+    """Where messages are that had it before the window ended for them."""
     since_ns: int
     sent_us: int
 

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from penstock.broker.dead_letters import DeadLetters, to_letters
-from penstock.broker.delays import DelayedMessage, DelayStats, delayed_id
+from penstock.broker.delays import DelayedIds, DelayedMessage, DelayStats
 from penstock.broker.housekeeper import Housekeeper
 from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
 from penstock.broker.partition import Delivered, Partition, Settled
@@ -218,7 +218,7 @@ class Broker:
         deliver_at_us: int | Int64s,
         *,
         partition: int | None = None,
-    ) -> tuple[list[str], Appended]:
+    ) -> tuple[DelayedIds, Appended]:
         """Store messages that are to be delivered later; their ids, to cancel them by."""
         latest = int(np.max(deliver_at_us, initial=0))
         if latest > self.clock.wall_ns() // 1000 + DELAY_MS_MAX * 1000:
@@ -228,11 +228,7 @@ class Broker:
         self._housekeeper.plan(
             self._chores[name][0], topic.delays.next_deadline(self.clock.monotonic_ns())
         )
-        ids = [
-            delayed_id(appended.first_offset + row, appended.ulid + row)
-            for row in range(len(batch))
-        ]
-        return ids, appended
+        return DelayedIds(appended.first_offset, appended.ulid, len(batch)), appended
 
     def cancel(self, name: TopicName, id_: str) -> bool:
         return self.topic(name, create=False).delays.cancel(id_)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import msgspec
 import numpy as np
@@ -275,6 +275,32 @@ class Delays:
             offset = read.next_offset
         if void:
             self.checkpoint()  # or those entries would be taken for the next messages at the place
+
+
+class DelayedIds(Sequence[str]):
+    """The ids of messages that were delayed together; each is made when somebody asks for it."""
+
+    def __init__(self, first_offset: int, ulid: int, count: int) -> None:
+        self._first_offset = first_offset
+        self._ulid = ulid
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        rows = range(self._count)[index]
+        return [self._id(row) for row in rows] if isinstance(rows, range) else self._id(rows)
+
+    def __repr__(self) -> str:
+        return f"<{self._count} ids of delayed messages>"
+
+    def _id(self, row: int) -> str:
+        return delayed_id(self._first_offset + row, self._ulid + row)
 
 
 def delayed_id(offset: int, ulid: int) -> str:

@@ -298,6 +298,7 @@ def moved_ids(partition: Partition) -> list[pa.Array]:
     """The ids of delayed messages that a partition got since its last checkpoint."""
     found: list[pa.Array] = []
     for offset in partition.moved_at:
+        offset = max(offset, partition.log.start)  # of a frame that is half trimmed
         read = partition.log.read(offset, 1)
         found += [batch.ids for batch in read if batch.base_offset == offset]
     return found

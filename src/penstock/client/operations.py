@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.broker.broker import Broker
 from penstock.broker.delays import DelayedMessage, DelayStats
@@ -25,7 +26,7 @@ from penstock.broker.streams import StreamGroup
 from penstock.client.results import Delayed, Published, PublishedBatch, published
 from penstock.client.streams import StreamReader
 from penstock.client.waiting import Signal, Steps, Wait
-from penstock.delivery.offsets import Offsets
+from penstock.delivery.offsets import Int64s, Offsets
 from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import BrokerClosed, DeliveryError, InvalidInput
@@ -156,12 +157,14 @@ class Operations:
         priority: int | str | Sequence[int | str] = 2,
         ttl: Duration | None = None,
         partition: int | None = None,
-    ) -> Steps[list[str]]:
-        """Publish many messages to be delivered later, all at once or each at its own time."""
+    ) -> Steps[Sequence[str]]:
+        """Publish many messages to be delivered later, all at once or each at its own time.
+
+        Returns their ids, to cancel them by."""
         batch = _batch(messages, keys, headers, priority)
         due: Any
         if isinstance(deliver_at, Sequence | np.ndarray):
-            due = np.array([parse_us(moment, "deliver_at") for moment in deliver_at], np.int64)
+            due = _moments_us(deliver_at)
             if len(due) != len(batch):
                 raise InvalidInput(f"{len(batch)} messages, but {len(due)} of deliver_at")
         else:
@@ -417,6 +420,15 @@ def _batch(
     if not hasattr(messages, "__len__"):
         raise InvalidInput(f"a list of messages or a table is wanted, not {messages!r:.100}")
     return Batch.build(messages, keys=keys, headers=headers, priority=priority)
+
+
+def _moments_us(moments: Sequence[Moment] | NDArray[Any]) -> Int64s:
+    if set(map(type, moments)) == {float}:
+        # Many at once. Up to here, which is the year 2255, a float counts microseconds exactly.
+        seconds = np.array(moments)
+        if (np.abs(seconds) < 9e9).all():
+            return np.rint(seconds * 1e6).astype(np.int64)
+    return np.array([parse_us(moment, "deliver_at") for moment in moments], np.int64)
 
 
 def _durable(future: Any) -> Steps[None]:

@@ -71,7 +71,7 @@ class GroupState:
     @property
     def reach(self) -> int:
         """One past the last offset that this state knows anything about."""
-        known = [self.passed, *(lane.scanned for lane in self.lanes)]
+        known = [self.passed, self.acked.floor, *(lane.scanned for lane in self.lanes)]
         for bits in (self.acked.above, self.outstanding):
             if bits:
                 known.append(bits.max() + 1)

@@ -73,7 +73,13 @@ EXPIRES = 1 << 7
 """Among the priorities of a frame, a block or a segment: some message in it expires."""
 
 _KNOWN_COLUMNS = (1 << len(FIELDS)) - 1
-_FREE_COLUMNS = BITS["value"] | BITS["key"] | BITS["headers"] | BITS["expires_at"]
+_FREE_COLUMNS = BITS["value"] | BITS["key"] | BITS["expires_at"]
+_ONE_PRIORITY = (
+    int(Priority.NORMAL),
+    *(mask.bit_length() - 1 for mask in range(1, 1 << len(Priority))),
+)
+"""By mask, the priority of every row where there is no column of it."""
+
 _STAMP, _PRIORITY, _EXPIRES_AT = BITS["timestamp"], BITS["priority"], BITS["expires_at"]
 _VALUE, _HEADERS, _OFFSET = BITS["value"], BITS["headers"], BITS["offset"]
 
@@ -245,11 +251,12 @@ def decode_rows(buffer: memoryview, position: int, header: FrameHeader) -> Batch
         data,
         header.columns,
         timestamp_us=header.first_timestamp,
-        priority=_one_priority(header.priorities),
+        priority=_ONE_PRIORITY[header.priorities & ALL_PRIORITIES],
         base_offset=header.base_offset,
         ulid=int.from_bytes(header.ulid, "big"),
     )
-    _check_rows(batch, header, position)
+    if header.columns & ~_FREE_COLUMNS:
+        _check_columns(batch, header, position)
     return batch
 
 
@@ -317,6 +324,9 @@ def _decode_body(body: memoryview, header: FrameHeader, position: int) -> pa.Rec
         data.validate(full=True)
     except (OSError, EOFError, pa.ArrowException, ValueError, MemoryError) as exc:
         raise FrameCorrupt(position, f"the body is not a record batch: {exc}") from None
+    if data.num_rows != header.row_count:
+        said = f"{data.num_rows} messages; the header says {header.row_count}"
+        raise FrameCorrupt(position, said)
     return data
 
 
@@ -429,16 +439,11 @@ def _check_shape(header: FrameHeader, position: int) -> None:
         raise FrameCorrupt(position, "the header has a field that is out of range")
 
 
-def _check_rows(batch: Batch, header: FrameHeader, position: int) -> None:
-    """That the rows keep what the header promises, column by column."""
+def _check_columns(batch: Batch, header: FrameHeader, position: int) -> None:
+    """That the rows keep what the schema and the header promise, column by column."""
     data, columns = batch.data, header.columns
-    if data.num_rows != header.row_count:
-        said = f"{data.num_rows} messages; the header says {header.row_count}"
-        raise FrameCorrupt(position, said)
     if columns & _HEADERS and not headers_are_whole(batch.headers):
         raise FrameCorrupt(position, "a header without a name")
-    if columns & ~_FREE_COLUMNS == 0:
-        return
     for field in data.schema:
         if not field.nullable and data.column(field.name).null_count:
             raise FrameCorrupt(position, f"a message without {field.name}")
@@ -459,12 +464,7 @@ def _single(value: bytes, header: FrameHeader) -> Single:
     return Single(
         value,
         timestamp_us=header.first_timestamp,
-        priority=_one_priority(header.priorities),
+        priority=_ONE_PRIORITY[header.priorities & ALL_PRIORITIES],
         base_offset=header.base_offset,
         ulid=int.from_bytes(header.ulid, "big"),
     )
-
-
-def _one_priority(priorities: int) -> int:
-    """The priority of every row, where there is no column of it."""
-    return (priorities & ALL_PRIORITIES).bit_length() - 1 if priorities else Priority.NORMAL

@@ -75,6 +75,7 @@ def parse_priority(value: int | str) -> Priority:
 # A ULID has 48 bits of milliseconds and 80 random bits. Ours leave the last 24 bits zero and
 # count the rows there, so that each message has an id of its own and none has to be stored.
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
 _CROCKFORD_VALUES = {letter: value for value, letter in enumerate(_CROCKFORD)}
 
 
@@ -85,7 +86,7 @@ def new_batch_ulid(wall_ns: int) -> int:
 
 def ulid_text(ulid: int) -> str:
     """The usual 26 letters; they sort as the numbers do."""
-    return "".join([_CROCKFORD[ulid >> shift & 31] for shift in range(125, -1, -5)])
+    return "".join([_PAIRS[ulid >> shift & 1023] for shift in range(120, -1, -10)])
 
 
 def parse_ulid(text: str) -> int:

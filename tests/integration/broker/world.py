@@ -176,3 +176,11 @@ def take(ps: Any, topic: str = "orders", group: str = "g", **how: Any) -> list[b
     for message in messages:
         message.ack()
     return values(messages)
+
+
+def drain(stream: Any) -> list[bytes]:
+    """All that there is to read now."""
+    got = []
+    while (message := stream.next(0)) is not None:
+        got.append(message.value)
+    return got
