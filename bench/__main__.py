@@ -11,7 +11,7 @@ from rich.console import Console
 
 from bench import machine, report
 from bench.figures import Findings
-from bench.harness import Bench
+from bench.harness import Bench, runs_folder
 from bench.progress import Progress
 from bench.suites import SUITES
 from bench.units import parse_size
@@ -38,7 +38,7 @@ def main() -> int:
         if not isinstance(exc, KeyboardInterrupt):
             raise
     finally:
-        shutil.rmtree(_CACHE / "runs", ignore_errors=True)
+        shutil.rmtree(runs_folder(_CACHE), ignore_errors=True)
         if not options.keep:
             shutil.rmtree(_CACHE / "logs", ignore_errors=True)
         facts["duration"] = f"{time.monotonic() - began:.0f} s"

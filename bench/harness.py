@@ -8,6 +8,7 @@ first round only warms up. Every run gets an empty folder on the same disk.
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -76,6 +77,11 @@ class Race:
         return Spread.of(ours / theirs for ours, theirs in pairs)
 
 
+def runs_folder(cache: Path) -> Path:
+    """Where the runs of this process are: another one may be at it too."""
+    return cache / "runs" / str(os.getpid())
+
+
 @dataclass
 class Bench:
     """What a suite is given: the settings of this run, races, and a place to put findings."""
@@ -126,7 +132,7 @@ class Bench:
     def folder(self) -> Iterator[Path]:
         """An empty folder on the disk under test, gone afterwards."""
         self._runs += 1
-        folder = self.cache / "runs" / str(self._runs)
+        folder = runs_folder(self.cache) / str(self._runs)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:

@@ -13,6 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import lru_cache
 
 import msgspec
 
@@ -428,8 +429,13 @@ class Partition:
 
 
 def _entry(group: str, events: Sequence[Event]) -> bytes:
+    return _events_of(group) + ledger.encode(events)
+
+
+@lru_cache(maxsize=1024)
+def _events_of(group: str) -> bytes:
     name = group.encode()
-    return _EVENTS + bytes((len(name),)) + name + ledger.encode(events)
+    return _EVENTS + bytes((len(name),)) + name
 
 
 def _all_offsets(parts: Iterable[ledger.Part]) -> Offsets:

@@ -160,7 +160,7 @@ class Held:
 
     def _settle(self, settled: Settled) -> Steps[None]:
         self._settled = True
-        yield from _confirm(settled)
+        return _confirm(settled)
 
     def _finish(self, error: BaseException | None) -> Steps[None]:
         """What leaving a `with` block means."""

@@ -46,7 +46,7 @@ class Leased(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
 
     def __len__(self) -> int:
         """How many messages."""
-        return sum(part.offsets.count for part in self.parts)
+        return sum([part.offsets.count for part in self.parts])
 
 
 class Acked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):

@@ -125,12 +125,12 @@ class GroupState:
         self.passed = max(self.passed, event.passed)
 
     def _acked(self, event: Acked | Rejected) -> None:
-        retried = True
         taken = self.leases.take(event.nonce, event.offsets)
+        retried = taken is None
         if taken is not None:
             for part in taken.parts:
                 self.in_flight_of[part.priority] -= part.offsets.count
-            retried = any(part.delivery_count > 1 for part in taken.parts)
+                retried |= part.delivery_count > 1
         self._done(event.offsets, retried)
 
     def _given_back(self, event: Nacked | Expired) -> None:

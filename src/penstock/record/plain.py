@@ -11,6 +11,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -172,6 +173,7 @@ def value_of_body(body: memoryview) -> bytes | None:
     return bytes(body[_VALUE_AT : _VALUE_AT + end])
 
 
+@lru_cache(maxsize=1024)  # lengths come again, above all those of a journal's entries
 def _head(rows: int, value_bytes: int) -> bytes:
     """What comes before the ends and the values."""
     end_bytes = 4 * rows + 4
