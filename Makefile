@@ -70,8 +70,7 @@ lock: ## resolve requirements/*.txt from pyproject.toml again
 	compile() { .lock-venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-emit-package penstock --custom-compile-command "make lock" \
 	    $(LOCK_FLAGS) "$$@" pyproject.toml; }; \
-	compile --extra all --extra dev --extra bench -o requirements/all.txt; \
-	compile --extra cli --extra dev --extra bench -c requirements/all.txt -o requirements/dev.txt
+	compile --extra all --extra dev --extra bench -o requirements/all.txt
 
 # Tasks that start Spark depend on this one; nothing else needs Java.
 check-java:
@@ -97,7 +96,7 @@ if [ -z "$$python" ]; then \
 fi
 endef
 
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/all.txt pyproject.toml
 	@$(find_python); \
 	echo "Setting up $(VENV) with $$("$$python" --version) ..."; \
 	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
@@ -105,6 +104,6 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	if ! $(PY) -m pip --version >/dev/null 2>&1 || [ "$$(cat $(STAMP) 2>/dev/null)" != "$(CURDIR)" ]; then \
 	    "$$python" -m venv --clear $(VENV); fi; \
 	rm -f $(STAMP); \
-	$(PY) -m pip install --quiet --require-hashes -r requirements/dev.txt; \
+	$(PY) -m pip install --quiet --require-hashes -r requirements/all.txt; \
 	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .; \
 	echo "$(CURDIR)" > $(STAMP)
