@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -58,9 +59,14 @@ class Pending:
         self.confirmed: Future[int] | None = None
         """Its first offset, for those who wait until it is durable before it is written."""
 
+    @property
+    def is_written(self) -> bool:
+        """Written, or failed for good."""
+        return self.appended is not None or self.error is not None
+
     def first_offset(self, timeout_s: float | None) -> int:
         """Where the batch went, once it is durable; it is written now if nobody did so yet."""
-        if self.confirmed is None and self.appended is None and self.error is None:
+        if self.confirmed is None and not self.is_written:
             self.appender.flush_pending(self)
         if self.confirmed is not None:
             return self.confirmed.result(timeout_s)
@@ -70,8 +76,8 @@ class Pending:
         self.appended.durable.result(timeout_s)
         return self.appended.first_offset
 
-    def was_written(self) -> None:
-        """See to it that those who wait are told."""
+    def tell(self) -> None:
+        """Now that it is written or failed: see to it that those who wait learn of it."""
         if self.confirmed is not None:
             if self.appended is not None:
                 self.appended.durable.add_done_callback(self._confirm)
@@ -134,13 +140,16 @@ class BufferedAppender:
     ) -> None:
         self._log = log
         self._syncer = log.committer if isinstance(log, LocalLog) else None
-        self._messages_max = messages_max
+        self._last_row = messages_max - 1
         self._bytes_max = min(bytes_max, log.config.message_bytes_max)
         self._linger_ms = linger_ms
         self._clock = clock or SystemClock()
         self._committer = committer or _lingerer
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held for moments: nobody who sends waits for a write
         self._pending = Pending(self)
+        self._write_lock = threading.Lock()  # taken before the other one, never after it
+        self._complete: deque[Pending] = deque()
+        """Batches that nothing is added to any more, and that are not written yet."""
         self._linger_is_due = False
         self._error: Exception | None = None
         self._closed = False
@@ -156,52 +165,54 @@ class BufferedAppender:
         expires_at_us: int | None = None,
     ) -> Sent:
         """Add a message to the pending batch."""
-        if type(value) is not bytes:
-            value = _as_bytes("value", value)
-        extras, length = None, len(value)
-        if key is not None or headers is not None or priority != 2 or expires_at_us is not None:
-            extras = _extras(key, headers, priority, expires_at_us)
-            length += _extra_bytes(extras)
-        with self._lock:
-            pending = self._pending
-            size = pending.bytes + length
-            if size >= self._bytes_max or self._closed:
-                self._check(length)
-            values = pending.values
-            row = len(values)
-            values.append(value)
-            pending.bytes = size
-            if extras is not None:
-                pending.add_columns(extras)
-            if size >= self._bytes_max or row + 1 >= self._messages_max:
-                self._write()
-            elif row == 0:
-                self._start_linger()
-        return Sent(pending, row)
+        if (
+            type(value) is bytes
+            and key is None
+            and headers is None
+            and priority == 2
+            and expires_at_us is None
+        ):
+            lock = self._lock
+            lock.acquire()  # `with` does the same, and takes longer than all the rest of this
+            try:
+                pending = self._pending
+                row, size = len(pending.values), pending.bytes + len(value)
+                if 0 < row < self._last_row and size < self._bytes_max:
+                    pending.values.append(value)
+                    pending.bytes = size
+                    return Sent(pending, row)
+            finally:
+                lock.release()
+            return self._add(value, None)
+        extras = _extras(key, headers, priority, expires_at_us)
+        return self._add(_as_bytes("value", value), extras)
 
     def flush(self) -> None:
         """Write what is pending. Raises the error of a batch that failed since the last flush."""
+        self._write_all()
         with self._lock:
-            self._write()
             error, self._error = self._error, None
         if error is not None:
             raise error
 
     def flush_pending(self, pending: Pending) -> None:
-        """Write this batch, or let it be written before the next fsync, if it is still pending."""
+        """Write this batch, or let it be written before the next fsync, if nobody did so yet."""
         with self._lock:
-            if pending is not self._pending or pending.confirmed is not None:
+            if pending.is_written or pending.confirmed is not None:
                 return
-            if self._syncer is None or self._log.config.fsync != "always":
-                self._write()
-            else:
+            syncer = self._syncer if self._log.config.fsync == "always" else None
+            if syncer is not None:
                 pending.confirmed = Future()
-                self._syncer.schedule(0, self._write_before_sync)
+        if syncer is not None:
+            syncer.schedule(0, self._write_all)
+        else:
+            self._write_all()
 
     def close(self) -> None:
         """Write what is pending and take no more. The log stays open."""
         with self._lock:
             self._closed = True
+            self._bytes_max = 0  # so that nothing is added without a closer look
         self.flush()
 
     def __enter__(self) -> Self:
@@ -215,52 +226,76 @@ class BufferedAppender:
     ) -> None:
         self.close()
 
-    # The lock is held.
-
-    def _check(self, length: int) -> None:
-        """Whether a message may be added; asked only when a batch is full, which a long one is."""
-        if self._closed:
-            raise LogClosed("the appender is closed")
-        if length > self._message_bytes_max:
-            raise MessageTooLarge(
-                f"a message of {length} bytes; at most {self._message_bytes_max} are taken"
-            )
+    def _write_all(self) -> None:
+        with self._lock:
+            self._complete_pending()
+        self._write()
 
     def _write(self) -> None:
-        pending = self._pending
-        if not pending.values:
-            return
-        try:
-            pending.appended = self._log.append(pending.batch())
-        except (PenstockError, OSError, MemoryError) as exc:
-            pending.error = self._error = exc
-        # Not earlier: what an interrupt (Ctrl-C) kept from being written is still pending.
-        self._pending = Pending(self)
-        pending.was_written()
+        """Write the batches that are complete, in their order."""
+        with self._write_lock:
+            while self._complete:
+                pending = self._complete[0]
+                appended, error = None, None
+                try:
+                    appended = self._log.append(pending.batch())
+                except (PenstockError, OSError, MemoryError) as exc:
+                    error = exc
+                with self._lock:
+                    pending.appended, pending.error = appended, error
+                    self._error = error or self._error
+                    # Not earlier: what an interrupt (Ctrl-C) kept from being written is not lost.
+                    self._complete.popleft()
+                pending.tell()
 
-    def _write_before_sync(self) -> None:
-        """Called by the log's committer, which has nothing more urgent to do than to sync this."""
+    def _linger(self) -> None:
+        """Write the pending batch if it waited long enough; else come back when it will have."""
         with self._lock:
-            self._write()
+            self._linger_is_due = False
+            if self._pending.values:
+                waited_ms = (self._clock.monotonic_ns() - self._pending.since_ns) / 1e6
+                if waited_ms < self._linger_ms:
+                    self._linger_is_due = True
+                    self._committer.schedule(self._linger_ms - waited_ms, self._linger)
+                    return
+        self._write_all()
+
+    def _add(self, value: bytes, extras: Mapping[str, Any] | None) -> Sent:
+        """Add a message that may be the first of its batch, or the last, or have more to it."""
+        length = len(value) + (_extra_bytes(extras) if extras else 0)
+        with self._lock:
+            if self._closed:
+                raise LogClosed("the appender is closed")
+            if length > self._message_bytes_max:
+                raise MessageTooLarge(
+                    f"a message of {length} bytes; at most {self._message_bytes_max} are taken"
+                )
+            pending = self._pending
+            row = len(pending.values)
+            pending.values.append(value)
+            pending.bytes += length
+            if extras:
+                pending.add_columns(extras)
+            if pending.bytes < self._bytes_max and row < self._last_row:
+                if row == 0:
+                    self._start_linger()
+                return Sent(pending, row)
+            self._complete_pending()
+        self._write()
+        return Sent(pending, row)
+
+    # The lock is held.
+
+    def _complete_pending(self) -> None:
+        if self._pending.values:
+            self._complete.append(self._pending)
+            self._pending = Pending(self)
 
     def _start_linger(self) -> None:
         self._pending.since_ns = self._clock.monotonic_ns()
         if not self._linger_is_due:
             self._linger_is_due = True
             self._committer.schedule(self._linger_ms, self._linger)
-
-    def _linger(self) -> None:
-        """Write the pending batch if it waited long enough; else come back when it will have."""
-        with self._lock:
-            self._linger_is_due = False
-            if not self._pending.values:
-                return
-            waited_ms = (self._clock.monotonic_ns() - self._pending.since_ns) / 1e6
-            if waited_ms >= self._linger_ms:
-                self._write()
-            else:
-                self._linger_is_due = True
-                self._committer.schedule(self._linger_ms - waited_ms, self._linger)
 
 
 def _extras(

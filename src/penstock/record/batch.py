@@ -122,7 +122,7 @@ class Batch:
         """
         schema = data.schema
         if isinstance(data, pa.RecordBatch) and schema.equals(_VALUES_ALONE):
-            _check_readable("value", data.column(0))
+            _check_readable("value", data)
             return cls(data, _VALUE)
         _check_names(schema.names)
         arrays = {}
@@ -171,7 +171,7 @@ class Batch:
 
     @property
     def values(self) -> pa.BinaryArray:
-        return self.data.column("value")
+        return self.data.column((self.columns & _VALUE - 1).bit_count())  # by name is slower
 
     @property
     def keys(self) -> pa.BinaryArray:
@@ -470,7 +470,7 @@ def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column
 
 
-def _check_readable(name: str, column: pa.Array) -> None:
+def _check_readable(name: str, column: pa.Array | pa.RecordBatch) -> None:
     """Refuse data that Arrow takes on trust, and that no reader would ever be given again."""
     try:
         column.validate(full=True)

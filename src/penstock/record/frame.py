@@ -24,7 +24,7 @@ from crc32c import crc32c
 
 from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated, InvalidInput
 from penstock.record.batch import Batch, headers_are_whole
-from penstock.record.plain import COPY_BYTES_MAX, Plain, Single, value_of_body
+from penstock.record.plain import COPY_BYTES_MAX, Plain, Single, body_of, value_of_body
 from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority, schema_of
 
 MAGIC = b"PNSK"
@@ -162,14 +162,14 @@ def encode(
         if not rows:
             raise InvalidInput("an empty batch; append at least one message")
         span = rows
-    columns, body, first, last, priorities = _encode_body(batch, rows, stamp_us)
-    raw_bytes = stored_bytes = len(body)
+    columns, parts, first, last, priorities = _encode_body(batch, rows, stamp_us)
+    raw_bytes = stored_bytes = sum(map(len, parts))
     if raw_bytes > BODY_BYTES_MAX:
         raise FrameTooLarge(0, f"a batch of {raw_bytes} bytes; at most {BODY_BYTES_MAX}")
     codec_number = 0
     if codec != "none" and raw_bytes >= COMPRESS_BYTES_MIN:
-        body, codec_number = _compress(body, codec)
-        stored_bytes = len(body)
+        parts, codec_number = _compress(parts, codec)
+        stored_bytes = sum(map(len, parts))
     try:
         checked = _CHECKED.pack(
             VERSION,
@@ -193,16 +193,16 @@ def encode(
         )
     except struct.error as exc:
         raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
-    crc = crc32c(body, crc32c(checked))
-    buffers = [b"", body]
     if stored_bytes % 8:
-        buffers.append(bytes(-stored_bytes % 8))
-        crc = crc32c(buffers[2], crc)
-    buffers[0] = MAGIC + crc.to_bytes(4, "little") + checked
+        parts.append(bytes(-stored_bytes % 8))
+    crc = crc32c(checked)
+    for part in parts:
+        crc = crc32c(part, crc)
+    parts.insert(0, MAGIC + crc.to_bytes(4, "little") + checked)
     frame_bytes = HEADER_BYTES + (stored_bytes + 7 & ~7)
     next_offset = base_offset + span
     return EncodedFrame(
-        buffers, frame_bytes, raw_bytes, base_offset, next_offset, rows, last, priorities
+        parts, frame_bytes, raw_bytes, base_offset, next_offset, rows, last, priorities
     )
 
 
@@ -262,13 +262,13 @@ def decode_rows(buffer: memoryview, position: int, header: FrameHeader) -> Batch
 
 def _encode_body(
     batch: Batch, rows: int, stamp_us: int
-) -> tuple[int, bytes | pa.Buffer, int, int, int]:
-    """The columns worth storing, as an IPC message; timestamps from, to; the priority mask."""
+) -> tuple[int, list[bytes | pa.Buffer], int, int, int]:
+    """The columns worth storing, as parts of an IPC message; times from, to; the priority mask."""
     first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
     if isinstance(batch, Plain):
-        return _VALUE, batch.body(), first, last, 1 << batch.priority
+        return _VALUE, [batch.body()], first, last, 1 << batch.priority
     if not rows:
-        return _VALUE, pa.py_buffer(b""), first, last, 0
+        return _VALUE, [], first, last, 0
     columns, data = batch.columns, batch.data
     priorities = 1 << batch.priority
     if columns & (_STAMP | _PRIORITY):
@@ -286,14 +286,16 @@ def _encode_body(
             data = data.select(schema_of(columns).names)
     if columns & _EXPIRES_AT:
         priorities |= EXPIRES
-    return columns, data.serialize(), first, last, priorities
+    parts = body_of(data.column(0)) if columns == _VALUE else None
+    return columns, parts or [data.serialize()], first, last, priorities
 
 
-def _compress(body: bytes | pa.Buffer, codec: str) -> tuple[bytes | pa.Buffer, int]:
+def _compress(parts: list[bytes | pa.Buffer], codec: str) -> tuple[list[bytes | pa.Buffer], int]:
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
     packed = pa.Codec(codec, compression_level=_LEVELS.get(codec)).compress(body)
     if len(packed) > len(body) * COMPRESS_RATIO_MAX:
-        return body, 0
-    return packed, CODECS.index(codec)
+        return parts, 0
+    return [packed], CODECS.index(codec)
 
 
 def _decompress(body: memoryview, header: FrameHeader, position: int) -> memoryview:

@@ -104,7 +104,7 @@ class Plain(Batch):
         """The Arrow IPC message."""
         payloads = self.payloads
         try:
-            ends = array("i", accumulate(map(len, payloads), initial=0))
+            ends = array("i", list(accumulate(map(len, payloads), initial=0)))
         except OverflowError:
             raise InvalidInput("value: more than 2 GB in one batch; send it in parts") from None
         value_bytes = ends[-1]
@@ -161,6 +161,23 @@ class Single(Plain):
         return b"".join((_head(1, length), _ENDS.pack(0, length), value, bytes(-length % 8)))
 
 
+def body_of(values: pa.BinaryArray) -> list[bytes | pa.Buffer] | None:
+    """The Arrow IPC message of a column of values in parts, the values themselves not copied.
+
+    None for a column that Arrow would lay down otherwise than it lies in memory.
+    """
+    rows, (validity, ends, data) = len(values), values.buffers()
+    if validity is not None or values.offset or data is None:
+        return None
+    ends_bytes = 4 * rows + 4
+    first, last = _END.unpack_from(ends)[0], _END.unpack_from(ends, ends_bytes - 4)[0]
+    if first or sys.byteorder == "big":
+        return None
+    gap = b"" if rows % 2 else bytes(4)
+    start = b"".join((_head(rows, last), memoryview(ends)[:ends_bytes], gap))
+    return [start, data if data.size == last else data.slice(0, last), bytes(-last % 8)]
+
+
 def value_of_body(body: memoryview) -> bytes | None:
     """The value in a body that is, to the byte, what `Single.body` makes; None for any other."""
     if len(body) < _VALUE_AT:
@@ -194,6 +211,7 @@ def _sample(rows: int, value_bytes: int) -> bytes:
 
 # The numbers in Arrow's metadata are 64-bit words. Where they are shows in a sample in which each
 # of them occurs nowhere else; all other words are the same in every batch.
+_END = struct.Struct("<i")
 _ENDS = struct.Struct("<ii")
 _HEAD = struct.Struct(f"<{(len(_sample(1, 0)) - _ENDS.size) // 8}q")
 _WORDS = list(_HEAD.unpack_from(_sample(1000, 77_777)))

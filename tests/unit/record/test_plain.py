@@ -1,5 +1,6 @@
 """Values alone take a shorter way into a frame and out of it, and nobody can tell."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +8,8 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput
 from penstock.record.batch import Batch
 from penstock.record.frame import decode, encode
-from penstock.record.plain import COPY_BYTES_MAX, Plain, Single, value_of_body
-from penstock.record.schema import Priority, new_batch_ulid
+from penstock.record.plain import COPY_BYTES_MAX, Plain, Single, body_of, value_of_body
+from penstock.record.schema import BITS, Priority, new_batch_ulid, schema_of
 from tests.unit.record.strategies import QUICK
 
 ULID = new_batch_ulid(1_700_000_000_000_000_000)
@@ -35,6 +36,43 @@ def test_the_frame_of_several_is_to_the_byte_what_arrow_writes(values: list[byte
     assert plain.messages() == batch.messages()
     assert len(plain) == plain.next_offset == len(values)
     assert plain.values.to_pylist() == values
+
+
+def serialized(values: pa.BinaryArray) -> bytes:
+    schema = schema_of(BITS["value"])
+    return bytes(pa.RecordBatch.from_arrays([values], schema=schema).serialize())
+
+
+@QUICK
+@given(st.lists(st.binary(max_size=50), min_size=1, max_size=20))
+def test_a_column_in_parts_is_to_the_byte_what_arrow_writes(values: list[bytes]) -> None:
+    column = pa.array(values, pa.binary())
+    parts = body_of(column)
+    assert parts is not None
+    assert b"".join(map(bytes, parts)) == serialized(column)
+
+
+@QUICK
+@given(
+    st.lists(st.none() | st.binary(max_size=9), min_size=1, max_size=20),
+    st.integers(0, 19),
+    st.integers(1, 20),
+)
+def test_a_part_of_a_column_is_laid_down_whole_or_left_to_arrow(
+    values: list[bytes | None], start: int, length: int
+) -> None:
+    column = pa.array(values, pa.binary()).slice(start, length)
+    parts = body_of(column) if len(column) else None
+    if parts is not None:
+        assert b"".join(map(bytes, parts)) == serialized(column)
+
+
+def test_a_column_with_room_behind_it_is_laid_down_without_the_room() -> None:
+    ends = pa.py_buffer(bytes(4) + (3).to_bytes(4, "little") + b"behind the ends ")
+    column = pa.BinaryArray.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(b"abcdefgh")])
+    parts = body_of(column)
+    assert parts is not None
+    assert b"".join(map(bytes, parts)) == serialized(pa.array([b"abc"], pa.binary()))
 
 
 def test_a_value_with_something_behind_it_is_left_to_arrow() -> None:
