@@ -112,13 +112,19 @@ class Bench:
         return Race({contender.name: contender for contender in contenders}, rates)
 
     def compare(
-        self, race: Race, name: str, baseline: str, target: Target | None = None, unit: str = ""
+        self,
+        race: Race,
+        name: str,
+        baseline: str,
+        target: Target | None = None,
+        unit: str = "",
+        title: str = "",
     ) -> None:
         """A figure: how many times faster `name` is than `baseline`, where both took part.
 
         `unit` is what the race counts, for the absolute rates beside the ratio.
         """
-        title = f"{name} / {baseline}"
+        title = title or f"{name} / {baseline}"
         pair = [race.contenders[name], race.contenders[baseline]]
         for contender in pair:
             if contender.missing:

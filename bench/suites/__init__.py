@@ -16,6 +16,7 @@ from bench.suites import (
     log_cost,
     log_growth,
     log_read,
+    server,
 )
 
 SUITES = {
@@ -29,4 +30,5 @@ SUITES = {
     "broker-backlog": broker_backlog,
     "broker-delays": broker_delays,
     "broker-cost": broker_cost,
+    "server": server,
 }

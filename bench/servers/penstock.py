@@ -1,0 +1,46 @@
+"""Penstock's own server, through penstock.connect."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import penstock
+from bench.servers.base import Peer
+
+GROUP = "bench"
+
+
+class Penstock(Peer):
+    name = "Penstock"
+    settings = "penstock serve with its defaults: fsync every second"
+
+    def command(self) -> list[str]:
+        data, port = str(self.folder / "data"), str(self.port)
+        return [sys.executable, "-m", "penstock", "serve", "--data", data, "--port", port]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def connect(self) -> None:
+        self._client = penstock.connect(self.url)
+        self._client.topics()
+
+    def create(self, queue: str) -> None:
+        self._client.create_topic(queue)
+
+    def publish(self, queue: str, value: bytes) -> None:
+        self._client.publish(queue, value)
+
+    def publish_batch(self, queue: str, values: Sequence[bytes]) -> None:
+        self._client.publish_batch(queue, values)
+
+    def take(self, queue: str, count: int) -> int:
+        received = self._client.receive_batch(queue, GROUP, count)
+        total = sum(len(value) for batch in received.batches for value in batch.values.to_pylist())
+        received.ack()
+        return total
+
+    def disconnect(self) -> None:
+        self._client.close()
