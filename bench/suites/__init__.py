@@ -17,6 +17,7 @@ from bench.suites import (
     log_growth,
     log_read,
     server,
+    spark_read,
 )
 
 SUITES = {
@@ -31,4 +32,5 @@ SUITES = {
     "broker-delays": broker_delays,
     "broker-cost": broker_cost,
     "server": server,
+    "spark-read": spark_read,
 }

@@ -19,6 +19,7 @@ _UNITS_NS = {
     "h": 3600 * 1_000_000_000,
     "d": 86400 * 1_000_000_000,
 }
+_SECONDS_MAX = 1e12  # no duration is longer than 30,000 years
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|d)")
 _ALLOWED = 'a duration is a string such as "250ms", "30s", "1h30m" or "7d", a timedelta, or seconds'
 
@@ -28,11 +29,13 @@ def parse_ns(value: Duration, name: str = "duration") -> int:
     if isinstance(value, timedelta):
         ns = round(value.total_seconds() * 1e9)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        if value != value or value in (float("inf"), float("-inf")):
+        if not abs(value) < _SECONDS_MAX:
             raise InvalidInput(f"{name} is {value!r}; {_ALLOWED}")
         ns = round(value * 1_000_000_000)
     elif isinstance(value, str) and _PART.sub("", value.strip()) == "" and value.strip():
-        ns = sum(round(float(n) * _UNITS_NS[unit]) for n, unit in _PART.findall(value))
+        ns = sum(
+            round(min(float(n), _SECONDS_MAX) * _UNITS_NS[unit]) for n, unit in _PART.findall(value)
+        )
     else:
         raise InvalidInput(f"{name} is {value!r}; {_ALLOWED}")
     if ns < 0:

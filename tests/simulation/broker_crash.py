@@ -13,6 +13,7 @@ from collections import Counter
 from penstock.broker.names import TopicName
 from tests.simulation.broker_model import (
     DONE,
+    Fate,
     Fates,
     GroupModel,
     PartitionModel,
@@ -51,15 +52,17 @@ class Crashes(StreamActs):
                 power_cut = power_cut or self.rng.random() < 0.5
                 self.note(f"crash in recovery, {power_cut=}")
         self.files.mend()
-        self.recover(at_ns, synced_ns, power_cut=power_cut, within=within)
+        self.recover(at_ns, wall_ns, synced_ns, power_cut=power_cut, within=within)
 
-    def recover(self, at_ns: int, synced_ns: int, *, power_cut: bool, within: bool) -> None:
+    def recover(
+        self, at_ns: int, wall_ns: int, synced_ns: int, *, power_cut: bool, within: bool
+    ) -> None:
         """Hold what came back against the model, and let the model go on from there."""
         self._recover_topics()
         self.done_for_good = set()
         for topic, model in self.partitions():
             self._recover_log(topic, model, synced_ns, power_cut=power_cut, within=within)
-        self.absorb()
+        self.absorb(wall_ns // 1000)
         for topic, model in self.partitions():
             self._recover_fates(topic, model, at_ns, synced_ns, power_cut=power_cut)
         for topic in self.topics.values():
@@ -78,7 +81,7 @@ class Crashes(StreamActs):
         gone = self.topics.keys() - there
         require(gone <= self.changing, f"topics are gone: {gone}")
         for name in gone:
-            self.forget(name)
+            self.forget(name, returned=False)
         for name in self.changing & there - self.topics.keys():
             self.topics[name] = TopicModel(name, self.broker.topic(name).settings)
         for topic in self.topics.values():
@@ -87,10 +90,10 @@ class Crashes(StreamActs):
             topic.settings, topic.altered = settings, None
             self.add_partitions(topic)
 
-    def forget(self, name: TopicName) -> None:
+    def forget(self, name: TopicName, *, returned: bool = True) -> None:
         del self.topics[name]
         self.receipts = [receipt for receipt in self.receipts if receipt.topic != name]
-        self.forget_topic(str(name))
+        self.forget_topic(str(name), returned=returned)
 
     def add_partitions(self, topic: TopicModel) -> None:
         for number in range(len(topic.partitions), topic.settings.partitions):
@@ -169,19 +172,21 @@ class Crashes(StreamActs):
         found: dict[str, Fates],
     ) -> Snapshot:
         """The state that came back."""
+        states = [
+            (snapshot, self._with_burials(topic, model, snapshot, found)) for snapshot in possible
+        ]
         equal = [
             snapshot
-            for snapshot in possible
-            if (seen := snapshot.seen(model.start, model.end))
-            == self._without_new_groups(topic, found, seen)
+            for snapshot, seen in states
+            if seen == self._without_new_groups(topic, found, seen)
         ]
         if equal:  # those who died with messages that are lost may have died or not
             return min(equal, key=lambda snapshot: snapshot.deaths)
-        for snapshot in possible:
-            if self._only_expiry(model, snapshot.seen(model.start, model.end), found):
+        for snapshot, seen in states:
+            if self._only_expiry(model, seen, found):
                 self.counts["came back in the middle of a receive"] += 1
                 return snapshot
-        newest = possible[0].seen(model.start, model.end)
+        newest = states[0][1]
         differences = [
             f"{name}@{o}: {newest[name].get(o)} became {fates.get(o)}"
             for name, fates in found.items()
@@ -194,6 +199,29 @@ class Crashes(StreamActs):
             f"{where}: none of {len(possible)} states came back; groups {newest.keys()}, found "
             f"{found.keys()}; to the newest: {differences}"
         )
+
+    def _with_burials(
+        self, topic: TopicModel, model: PartitionModel, snapshot: Snapshot, found: dict[str, Fates]
+    ) -> dict[str, Fates]:
+        """Messages whose letters were stored are done, even if the entry about it was lost."""
+        dead = self.topics.get(topic.name.dead_letters)
+        rows = [row for p in dead.partitions for row in p.rows.values()] if dead else []
+        buried = {
+            (story.group, story.offset, story.attempts, story.last_us)
+            for story in (row.story for row in rows)
+            if story is not None and story.partition == model.number
+        }
+
+        def now(name: str, offset: int, fate: Fate) -> Fate:
+            if fate.place == "leased" and found.get(name, {}).get(offset) == DONE:
+                letter = name, offset, fate.deliveries, fate.last_us
+                return DONE if letter in buried else fate
+            return fate
+
+        return {
+            name: {offset: now(name, offset, fate) for offset, fate in fates.items()}
+            for name, fates in snapshot.seen(model.start, model.end).items()
+        }
 
     def _without_new_groups(
         self, topic: TopicModel, found: dict[str, Fates], seen: dict[str, Fates]

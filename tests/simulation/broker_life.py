@@ -185,12 +185,14 @@ class BrokerLife(Crashes):
     def housekeep(self) -> None:
         for topic, model in self.partitions():
             letters: list[Expected] = []
+            by_time = topic.settings.retention_mode == "time"
+            gone_below = self._may_trim_to(topic, model) if by_time else 0
             for group in list(model.groups):
-                stories = model.expire(group, self.now_ns, topic.settings)
+                stories = model.expire(group, self.now_ns, topic.settings, gone_below)
                 letters += self.expect_letters(topic, stories)
             reach = self._may_trim_to(topic, model)
             self.trims_may_reach[topic.name, model.number] = reach
-            for letter in letters if topic.settings.retention_mode == "time" else ():
+            for letter in letters if by_time else ():
                 assert letter.row.story is not None
                 letter.required = letter.row.story.offset >= reach  # or it may be gone by then
         self.expect_due()
@@ -243,7 +245,7 @@ class BrokerLife(Crashes):
         at_ns, wall_ns = self.now_ns, self.clock.wall_ns()
         self.broker.close()
         self.open(wall_ns + self.rng.randrange(10**10))
-        self.recover(at_ns, at_ns, power_cut=False, within=False)
+        self.recover(at_ns, wall_ns, at_ns, power_cut=False, within=False)
         self.counts["reopened"] += 1
 
     def kill(self) -> None:

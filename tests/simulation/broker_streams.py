@@ -159,14 +159,15 @@ class StreamActs(QueueActs):
         model = topics[place.topic].partitions[place.partition]
         return self.rng.randint(model.start, model.end)
 
-    def forget_topic(self, name: str) -> None:
+    def forget_topic(self, name: str, *, returned: bool) -> None:
         """A topic is deleted, and nobody may ever start in the next one of that name where they
-        were in this one."""
+        were in this one. If a crash came first, nothing was promised."""
         self.positions = {
             group: {p: offset for p, offset in offsets.items() if p.topic != name}
             for group, offsets in self.positions.items()
         }
-        self.commits.append((Promise("always", 0, self.now_ns, RETURNED), self.positions))
+        if returned:
+            self.commits.append((Promise("always", 0, self.now_ns, RETURNED), self.positions))
         for member in self.members:
             member.held = {p for p in member.held if p.topic != name}
             member.revoke = {p for p in member.revoke if p.topic != name}

@@ -174,8 +174,9 @@ class BrokerWorld:
         letter = row._replace(expires_at_us=None, story=story)
         return Expected(topic.name.dead_letters, letter)
 
-    def absorb(self) -> None:
-        """Take over what the logs have got; nobody but who is expected may come."""
+    def absorb(self, wall_us: int | None = None) -> None:
+        """Take over what the logs have got, by default just now; nobody but who is expected may
+        come."""
         for name in self.broker.topics():
             if name not in self.topics:
                 known = name.is_dead_letters or name in self.changing
@@ -185,7 +186,7 @@ class BrokerWorld:
             log = self.broker.topic(topic.name).partitions[model.number].log
             if log.end > model.end:
                 for row in self.rows(topic, model.number, model.end):
-                    offset = model.append(row, self.wall_us)
+                    offset = model.append(row, self.wall_us if wall_us is None else wall_us)
                     self._take_in(topic, model, offset)
                 durable = self.futures.get((topic.name, model.number))
                 model.ends.append((model.end, self.promise(topic, durable)))

@@ -19,11 +19,12 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from penstock.broker.dead_letters import DeadLetters, to_letters
+from penstock.broker.dead_letters import DeadLetters, finish_burials, to_letters
 from penstock.broker.delays import DelayedIds, DelayedMessage, DelayStats
 from penstock.broker.housekeeper import Housekeeper
 from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
 from penstock.broker.partition import Delivered, Partition, Settled
+from penstock.broker.progress import ProgressInbox
 from penstock.broker.retention import RETENTION_EVERY_NS, TopicRetention
 from penstock.broker.settings import (
     DEAD_LETTER_SETTINGS,
@@ -55,6 +56,9 @@ from penstock.record.batch import Batch
 _logger = logging.getLogger("penstock.broker")
 
 RECEIVE_MAX = 100_000
+MOVE_PAUSE_NS = 3_000_000
+"""Between two moves of delayed messages: one after another would keep those from running who wait
+for the messages."""
 ERROR_LENGTH_MAX = 4096  # characters that are kept of what a consumer says went wrong
 
 
@@ -101,7 +105,12 @@ class Broker:
             self._store.remove_strays(self._catalog)
             for name in self._catalog:
                 self._open(name)
-            self.streams = Streams(self._store.groups(), self)
+            for name, topic in self._topics.items():
+                if name.dead_letters in self._topics:
+                    finish_burials(topic, self._topics[name.dead_letters])
+            self.streams = Streams(
+                self._store.groups(), self, ProgressInbox(self.folder, self._files)
+            )
             self._retention.streams = self.streams
         except BaseException:
             self._folder_lock.release()
@@ -470,10 +479,13 @@ class Broker:
         now_ns = self.clock.monotonic_ns()
 
         def move_due(now_ns: int) -> int | None:
-            if topic.move_due():
+            moved = topic.move_due()
+            now_ns = self.clock.monotonic_ns()
+            next_ns = topic.delays.next_deadline(now_ns)
+            if moved:
                 for partition in topic.partitions:
                     self._plan(name, partition, None)
-            return topic.delays.next_deadline(self.clock.monotonic_ns())
+            return max(next_ns, now_ns + MOVE_PAUSE_NS) if moved and next_ns else next_ns
 
         def retain(now_ns: int) -> int | None:
             topic.retention_is_planned = False

@@ -23,6 +23,7 @@ from penstock.record.batch import Batch, Message
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.partition import Partition
+    from penstock.broker.topic import Topic
 
 ORIGIN_HEADER = "penstock-dead-letter"
 LETTERS_GROUP = "~letters"
@@ -47,6 +48,8 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     last_delivery_us: int | None = None
     consumer: str = ""
     error: str = ""
+    nonce: int = 0
+    """Of the lease under which it was given up. A restart knows by it what was half done."""
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -107,16 +110,31 @@ class DeadLetters:
     def __iter__(self) -> Iterator[Letter]:
         return self.list()
 
-    def list(self, where: Chosen | None = None, limit: int | None = None) -> Iterator[Letter]:
-        """Letters that are neither redriven nor purged, oldest first; those that `where` picks."""
+    def list(
+        self,
+        where: Chosen | None = None,
+        limit: int | None = None,
+        *,
+        after: tuple[int, int] | None = None,
+    ) -> Iterator[Letter]:
+        """Letters that are neither redriven nor purged, oldest first; those that `where` picks.
+
+        `after`: only those past this partition and offset.
+        """
         left = 1 << 62 if limit is None else limit
         for partition in self._partitions():
-            after = 0
+            start = 0
+            if after is not None and partition.number <= after[0]:
+                if partition.number < after[0]:
+                    continue
+                start = after[1] + 1
             while left > 0:
-                page = partition.unfinished(LETTERS_GROUP, after, _PAGE)
+                page = partition.unfinished(
+                    LETTERS_GROUP, start, min(left, _PAGE) if where is None else _PAGE
+                )
                 if not page:
                     break
-                after = page[-1].offset + 1
+                start = page[-1].offset + 1
                 for message in page:
                     letter = Letter(partition.number, message, _origin_of(message))
                     if left > 0 and (where is None or where(letter)):
@@ -185,6 +203,43 @@ class DeadLetters:
 _decoder = msgspec.json.Decoder(Origin)
 
 
+def finish_burials(topic: Topic, dead: Topic) -> int:
+    """After a crash: messages whose letter is stored, and which are held as if it were not, are
+    done. Whoever got them again could ack what is a dead letter already.
+
+    A letter is younger than the lease under which its message was given up, so that only the
+    youngest letters are looked at. If the wall clock was set back in between, one may be missed;
+    its message comes again then, and there may be a second letter.
+    """
+    held = {
+        (partition.number, group, lease.nonce): lease
+        for partition in topic.partitions
+        for group, queue in partition.queues.items()
+        for lease in queue.state.leases
+    }
+    if not held:
+        return 0
+    since_us = min(lease.wall_us for lease in held.values())
+    given_up: dict[tuple[int, str, int], set[int]] = {}
+    for partition in dead.partitions:
+        offset = partition.log.find(since_us)
+        while offset < partition.log.end:
+            read = partition.log.read(offset)
+            for message in read.messages():
+                origin = _origin_of(message)
+                place = origin.partition, origin.group, origin.nonce
+                if place in held and origin.topic == topic.name.topic:
+                    given_up.setdefault(place, set()).add(origin.offset)
+            offset = read.next_offset
+    finished = 0
+    for (number, group, nonce), found in given_up.items():
+        offsets = held[number, group, nonce].those_held(Offsets.of(found))
+        if offsets.count:
+            topic.partitions[number].finish(group, offsets, nonce)
+            finished += offsets.count
+    return finished
+
+
 def to_letters(
     topic: str, partition: int, group: str, letter: DeadLetter, batch: Batch
 ) -> Iterator[Batch]:
@@ -216,6 +271,7 @@ def _letters(
             last_delivery_us=letter.last_delivery_us,
             consumer=letter.consumer,
             error=letter.error,
+            nonce=letter.nonce,
         )
         headers.append({**message.headers, ORIGIN_HEADER: msgspec.json.encode(origin)})
     return Batch.build(

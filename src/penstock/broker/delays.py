@@ -263,7 +263,7 @@ class Delays:
         while offset < self.log.end:
             read = self.log.read(offset)
             for batch in read:
-                offsets = np.asarray(batch.offsets)
+                offsets = batch.offset_numbers()
                 waiting = ~np.isin(offsets, self._done.among(Offsets.of(offsets)).array())
                 if moved:
                     ids = batch.ids.to_pylist()

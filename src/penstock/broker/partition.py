@@ -448,5 +448,5 @@ def _all_offsets(parts: Iterable[ledger.Part]) -> Offsets:
 def _present(pieces: list[tuple[Batch, int]]) -> Offsets:
     present = EMPTY
     for batch, _ in pieces:
-        present |= Offsets.of(batch.offsets.to_numpy())
+        present |= Offsets.of(batch.offset_numbers())
     return present

@@ -9,6 +9,7 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.partition import Partition
 from penstock.broker.topic import Topic
 from penstock.clock import Clock
+from penstock.group.assignment import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.broker.streams import Streams
@@ -39,6 +40,7 @@ class TopicRetention:
                     floor = min(floor, partition.log.find(now_us - window_us))
             else:
                 floor = partition.log.kept_from(settings.retention(), now_us)[0]
+            floor = min([floor, *self._waited_for(topic, partition)])
             if floor > partition.log.start:
                 with topic.delays.at_rest():
                     partition.trim_to(floor)
@@ -69,6 +71,17 @@ class TopicRetention:
             return None
         left_us = min(oldest_us) + settings.retention_ms * 1000 - self._clock.wall_ns() // 1000
         return now_ns + (left_us * 1000 + 1000 if left_us > 0 else RETENTION_EVERY_NS)
+
+    def _waited_for(self, topic: Topic, partition: Partition) -> list[int]:
+        """Where the groups stand that this topic's retention waits for, such as an archive's."""
+        names = topic.settings.retention_waits_for
+        floors = [partition.stats(name).committed for name in names if name in partition.queues]
+        for name in names:
+            if self.streams is not None and name not in partition.queues:
+                known = self.streams.committed(name)
+                committed = known.get(TopicPartition(str(topic.name), partition.number))
+                floors.append(committed.offset if committed else partition.log.start)
+        return floors
 
     def _consumed(self, topic: Topic, partition: Partition) -> int:
         """Below it every group is done, in either mode; without groups nothing is.

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from penstock.broker.names import group_name
 from penstock.config import DAY_MS, CodecName, FsyncPolicy, LogConfig, Retention
 from penstock.delivery.backoff import Backoff
 from penstock.delivery.lanes import WEIGHTS
@@ -43,6 +44,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     retention_bytes: int | None = None
     retention_segments: int | None = None
     keep_segments: int = 1
+    retention_waits_for: tuple[str, ...] = ()
+    """Groups that must be done with a message before retention may drop it, in either mode."""
     compacted: bool = False
     """Keep only the last message of each key."""
     dedup_window_ms: int = 5 * 60 * 1000
@@ -66,6 +69,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             _within("ttl in ms", self.ttl_ms, 1, TTL_MS_MAX)
         _within("dedup_window in ms", self.dedup_window_ms, 1, 14 * DAY_MS)
         _within("message_bytes_max", self.message_bytes_max, 1, _LETTER_BYTES_MAX)
+        for group in self.retention_waits_for:
+            group_name(group)
         if self.retention_mode not in get_args(RetentionMode):
             raise InvalidInput(
                 f"retention_mode is {self.retention_mode!r}; allowed: "

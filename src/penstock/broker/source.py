@@ -72,7 +72,7 @@ class LogSource:
         for batch in self.fetch(offsets):
             if batch.columns & BITS["expires_at"]:
                 ends = batch.expires_at.view("int64").fill_null(np.iinfo(np.int64).max)
-                expired.append(np.asarray(batch.offsets)[np.asarray(ends) <= wall_us])
+                expired.append(batch.offset_numbers()[np.asarray(ends) <= wall_us])
         return Offsets.of(np.concatenate(expired)) if expired else EMPTY
 
     def keys(self, offsets: Offsets) -> NDArray[np.uint64]:
@@ -116,9 +116,9 @@ class LogSource:
         for batch in read:
             scanned = min(batch.next_offset, end)
             if batch.columns & BITS["priority"]:
-                hits = np.asarray(batch.offsets)[np.asarray(batch.priorities) == priority]
+                hits = batch.offset_numbers()[np.asarray(batch.priorities) == priority]
             elif batch.priority == priority:
-                hits = np.asarray(batch.offsets)
+                hits = batch.offset_numbers()
             else:
                 continue
             hits = hits[hits < end][: limit - count]
@@ -166,4 +166,4 @@ def _choose(batch: Batch, offsets: Offsets, from_offset: int) -> Batch:
             batch if (low, high) == (first, stop) else batch.slice(low - first, max(high - low, 0))
         )
     wanted = (offsets & Offsets.run(max(first, from_offset), stop)).array()
-    return batch.filter(np.isin(np.asarray(batch.offsets), wanted))
+    return batch.filter(np.isin(batch.offset_numbers(), wanted))

@@ -3,6 +3,7 @@
 LOCK                                   held by the process that works here
 catalog/                               journal of topics and their settings
 groups/                                journal of stream groups: committed offsets
+progress/                              what readers outside say about how far they are
 topics/<namespace>/<topic>/
     <partition, 5 digits>/log/         the messages
     <partition, 5 digits>/ledger/      journal of their deliveries

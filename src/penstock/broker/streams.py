@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.broker.journal import Journal
 from penstock.broker.names import TopicName, group_name
+from penstock.broker.progress import Progress, ProgressInbox
 from penstock.errors import GroupNotFound, PenstockError
 from penstock.group import events as group_events
 from penstock.group.assignment import TopicPartition
@@ -45,8 +46,9 @@ class StreamGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Streams:
-    def __init__(self, journal: Journal, broker: Broker) -> None:
+    def __init__(self, journal: Journal, broker: Broker, inbox: ProgressInbox) -> None:
         self._journal = journal
+        self._inbox = inbox
         self._broker = broker
         self._lock = threading.RLock()
         self._wake: dict[tuple[str, str], Callable[[], None]] = {}
@@ -86,6 +88,7 @@ class Streams:
         """Enter a group; `wake` is called when a heartbeat would bring something new."""
         names = [str(self._broker.topic(name).name) for name in topics]
         with self._lock:
+            self._take_in()
             coordinator = self._groups.get(group)
             if coordinator is None:
                 coordinator = Coordinator(group_name(group), self._topics())
@@ -147,6 +150,7 @@ class Streams:
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[None]:
         """Set positions from outside, also of a group that does not exist yet."""
         with self._lock:
+            self._take_in()  # or it would undo this later
             coordinator = self._groups.get(group) or Coordinator(group_name(group), self._topics())
             event = coordinator.set_offsets(offsets)
             self._groups[group] = coordinator
@@ -159,10 +163,13 @@ class Streams:
             del self._groups[group]
 
     def groups(self) -> list[str]:
-        return sorted(self._groups)
+        with self._lock:
+            self._take_in()
+            return sorted(self._groups)
 
     def describe(self, group: str) -> StreamGroup:
         with self._lock:
+            self._take_in()
             coordinator = self._group(group)
             committed = dict(coordinator.committed)
             topics = {p.topic for p in committed}
@@ -187,6 +194,7 @@ class Streams:
 
     def committed(self, group: str) -> dict[TopicPartition, Committed]:
         with self._lock:
+            self._take_in()
             coordinator = self._groups.get(group)
             return dict(coordinator.committed) if coordinator else {}
 
@@ -195,6 +203,7 @@ class Streams:
         topic = str(name)
         found: list[int] = []
         with self._lock:
+            self._take_in()
             for group in self._groups.values():
                 committed = group.committed.get(TopicPartition(topic, partition))
                 if committed is not None:
@@ -238,6 +247,37 @@ class Streams:
             self._journal.close()
 
     # The lock is held.
+
+    def _take_in(self) -> None:
+        """Believe what others left in the folder about how far they are."""
+        for name, progress in self._inbox.waiting():
+            try:
+                self._set_progress(progress)
+                self._journal.log.sync()  # the file is the only other place where it stands
+            except PenstockError as exc:
+                _logger.warning("progress of group %s is not taken in: %s", progress.group, exc)
+                if exc.retriable:
+                    continue
+            self._inbox.remove(name)
+
+    def _set_progress(self, progress: Progress) -> None:
+        ends = {
+            TopicPartition(str(topic.name), p.number): p.log.end
+            for topic in self._broker.open_topics()
+            for p in topic.partitions
+        }
+        offsets = {
+            place: min(offset, ends[place])
+            for topic, each in progress.offsets.items()
+            for place, offset in ((TopicPartition(topic, p), o) for p, o in each.items())
+            if place in ends
+        }
+        if offsets:
+            group = group_name(progress.group)
+            coordinator = self._groups.get(group) or Coordinator(group, self._topics())
+            event = coordinator.set_offsets(offsets)
+            self._groups[group] = coordinator
+            self._store(coordinator, [event])
 
     def _group(self, group: str) -> Coordinator:
         try:

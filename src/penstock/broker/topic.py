@@ -262,7 +262,7 @@ class Topic:
             for number, _, some in self._split(part, partition):
                 appended = self.partitions[number].append_moved(some)
                 self._news()
-                yield Moved(Offsets.of(np.asarray(some.offsets)), number, appended.next_offset)
+                yield Moved(Offsets.of(some.offset_numbers()), number, appended.next_offset)
 
     def _moved_parts(self, batch: Batch) -> list[tuple[int | None, Batch]]:
         """Delayed messages by the partition that they were sent to, if one was named."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 from pyroaring import BitMap64
 
 from penstock.delivery.ledger import Part
@@ -41,6 +42,12 @@ class Lease(msgspec.Struct, array_like=True, gc=False):
         if self.deadline_ns <= now_ns:
             late |= self.held().bitmap() - BitMap64(self.extended)
         return self.those_held(Offsets.of(late))
+
+    def deadlines(self) -> Collection[int]:
+        """When a look at it is due."""
+        if self.extended is None:
+            return (self.deadline_ns,)
+        return {self.deadline_ns, *self.extended.values()}
 
     def parts_of(self, offsets: Offsets) -> list[Part]:
         """Its parts, cut down to some of the messages."""
@@ -95,12 +102,16 @@ class Leases:
             for part in lease.parts:
                 part.offsets.add_to(lease.open)
         self._put(lease)
-        self._timers.add(lease.deadline_ns, nonce)
-        if lease.extended:
-            for deadline_ns in set(lease.extended.values()):
-                self._timers.add(deadline_ns, nonce)
+        for deadline_ns in lease.deadlines():
+            self._timers.add(deadline_ns, nonce)
         if self._timers.count > 2 * len(self._leases) + STALE_MIN:
             self._rebuild_timers()
+
+    def restore(self, leases: Sequence[Lease]) -> None:
+        """Those of a snapshot. There may be very many."""
+        for lease in leases:
+            self._put(lease)
+        self._add_timers(leases)
 
     def take(self, nonce: int, offsets: Offsets) -> Taken | None:
         """Messages leave their lease; it ends with the last of them. None: no such lease."""
@@ -187,9 +198,12 @@ class Leases:
     def _rebuild_timers(self) -> None:
         """Timers of leases that were settled in time are in the way; most leases are."""
         self._timers.clear()
-        for lease in self:
-            for deadline_ns in {lease.deadline_ns, *(lease.extended or {}).values()}:
-                self._timers.add(deadline_ns, lease.nonce)
+        self._add_timers(list(self))
+
+    def _add_timers(self, leases: Sequence[Lease]) -> None:
+        timers = [(due_ns, lease.nonce) for lease in leases for due_ns in lease.deadlines()]
+        if timers:
+            self._timers.add_many(*np.array(timers, np.int64).T)
 
     def _number(self, consumer: str) -> int:
         if len(self._names) > 2 * len(self._leases) + STALE_MIN:

@@ -24,6 +24,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     last_delivery_us: int | None = None
     consumer: str = ""
     error: str = ""
+    nonce: int = 0  # of the lease under which they were given up; 0: they were in nobody's hands
 
 
 class Pick:

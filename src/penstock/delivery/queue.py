@@ -7,8 +7,9 @@ for each partition, does with it what makes it true:
 2. appends its events to the ledger as one entry,
 3. gives the same events to `apply`.
 
-A crash between any two of these loses nothing: without step 2 the messages are where they were,
-and at worst a dead letter is there twice. A failed append is a decision that was never made.
+A crash between any two of these loses nothing: without step 2 the messages are where they were. A
+dead letter names its lease, so that a restart can finish what was begun. A failed append is a
+decision that was never made.
 
 Time is the monotonic clock's. Leases and delays are kept in ledger time, which goes on from the
 last event of the former life: a lease gets the rest of its time again after a restart, and a wall
@@ -335,6 +336,7 @@ class GroupQueue:
                 last_delivery_us=lease.wall_us,
                 consumer=lease.consumer,
                 error=error,
+                nonce=lease.nonce,
             )
             for part in parts
             for first_us, members in self.state.firsts(part, lease.wall_us).items()

@@ -214,11 +214,11 @@ class GroupState:
             self.retries.forget(gone)
             self.keys.release(gone)
             gone.remove_from(self.outstanding)
-            self._count_in_flight()
+            self._count_in_flight(self.leases)
 
-    def _count_in_flight(self) -> None:
+    def _count_in_flight(self, leases: Iterable[Lease]) -> None:
         self.in_flight_of = [0] * LANES
-        for lease in self.leases:
+        for lease in leases:
             for part in lease.parts_of(lease.held()):
                 self.in_flight_of[part.priority] += part.offsets.count
 
@@ -250,16 +250,16 @@ class GroupState:
         state.passed = snapshot.passed
         state.lanes = Lanes(snapshot.cursors)
         state.acked = AckedSet(snapshot.floor, snapshot.acked)
+        state.leases.restore(snapshot.leases)
         for lease in snapshot.leases:
-            state.leases.add(lease)
             lease.held().add_to(state.outstanding)
+        state._count_in_flight(snapshot.leases)
         for history, offsets in snapshot.histories:
             state.retries.add(offsets, history)
         state.retries.take(BitMap64(state.retries.histories) - snapshot.waiting)
         state.outstanding |= snapshot.waiting
         keyed = np.frombuffer(snapshot.keyed, "<i8")
         state.keys.lock(keyed.tolist(), np.frombuffer(snapshot.keys, "<u8").tolist())
-        state._count_in_flight()
         return state
 
 

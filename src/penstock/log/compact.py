@@ -88,7 +88,7 @@ class _Keep(NamedTuple):
     """The last offset of every key, ascending; None for a log without keys."""
 
     def mask(self, batch: Batch) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        offsets = np.asarray(batch.offsets)
+        offsets = batch.offset_numbers()
         keep = offsets >= self.start
         if batch.columns & BITS["expires_at"]:
             expires = np.asarray(pc.fill_null(batch.expires_at.view(pa.int64()), 1 << 62))

@@ -290,25 +290,30 @@ def _writer_of(files: FileSystem, folder: str) -> str | None:
     Trying the lock would tell, too, but for that moment a writer that starts would be refused.
     """
     try:
-        held = set(_flock_pids(files.read("/proc/locks").decode()))
+        held = set(_flocks(files.read("/proc/locks").decode()))
     except OSError:
         return None
     path = os.path.abspath(folder)
     for _ in range(1 + _PARENTS_MAX):
+        lock = os.path.join(path, "LOCK")
         try:
-            owner = files.read(os.path.join(path, "LOCK"), 4096).decode(errors="replace").strip()
+            owner = files.read(lock, 4096).decode(errors="replace").strip()
+            inode = os.stat(lock).st_ino
         except OSError:
-            owner = ""
+            owner, inode = "", 0
         named = re.match(r"process (\d+)\b", owner)
-        if named and int(named[1]) in held:
+        # The same process may hold the locks of other folders, and have left this one.
+        if named and (int(named[1]), inode) in held:
             return owner
         path = os.path.dirname(path)
     return None
 
 
-def _flock_pids(locks: str) -> Iterator[int]:
-    """From lines such as `3: FLOCK  ADVISORY  WRITE 4711 00:2a:101 0 EOF`."""
+def _flocks(locks: str) -> Iterator[tuple[int, int]]:
+    """Process and inode, from lines such as `3: FLOCK  ADVISORY  WRITE 4711 00:2a:101 0 EOF`."""
     for line in locks.splitlines():
         words = line.split()
-        if len(words) > 4 and words[1] == "FLOCK" and words[3] == "WRITE" and words[4].isdigit():
-            yield int(words[4])
+        if len(words) > 5 and words[1] == "FLOCK" and words[3] == "WRITE":
+            pid, inode = words[4], words[5].rpartition(":")[2]
+            if pid.isdigit() and inode.isdigit():
+                yield int(pid), int(inode)

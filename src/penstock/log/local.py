@@ -123,7 +123,7 @@ class LocalLog(SegmentReader):
         try:
             found = recover(files, folder, config.index_interval_bytes)
             self._mark = _open_mark(files, os.path.join(folder, DURABLE_FILE))
-            self._mark.overwrite(0, encode_mark(found.end))
+            self._write_mark(found.end)
         except BaseException as exc:
             if self._folder_lock:
                 self._folder_lock.release()
@@ -395,9 +395,20 @@ class LocalLog(SegmentReader):
             if is_out_of_room(exc):
                 raise DiskFull(f"{self.folder}: no room for a new segment") from exc
             raise self._fail(exc) from exc
-        self._unsynced.append(_Unsynced(self._active, self._active_file))
+        sealed = _Unsynced(self._active, self._active_file)
+        try:
+            self._go_on_in(segment, file, sealed)
+        except BaseException:  # Ctrl-C: half of it would write to a file that is closed
+            self._go_on_in(segment, file, sealed)
+            raise
+
+    def _go_on_in(self, segment: Segment, file: File, sealed: _Unsynced) -> None:
+        """Exchange the active segment. It does no harm to do this twice."""
+        if sealed not in self._unsynced:
+            self._unsynced.append(sealed)
         self._active, self._active_file = segment, file
-        self._list = SegmentList.of((*self._list.segments, segment))
+        if self._list.segments[-1] is not segment:
+            self._list = SegmentList.of((*self._list.segments, segment))
         self.committer.schedule(0, self._commit_sealed)
 
     def _check_sizes(self, batch: Batch) -> None:
@@ -488,6 +499,7 @@ class LocalLog(SegmentReader):
             active.sync()
         with self._write_lock:
             del self._unsynced[: len(unsynced)]
+        failed: OSError | None = None
         for segment, file in unsynced:
             file.close()
             try:
@@ -496,6 +508,10 @@ class LocalLog(SegmentReader):
             except OSError as exc:
                 # The messages are safe. The index stays in memory, and is made again at open.
                 _logger.warning("no index for %s: %s", segment.path, exc)
+                if not is_out_of_room(exc):  # a disk that fails here fails elsewhere: stop
+                    failed = exc
+        if failed:
+            raise failed
 
     def _fail(self, exc: BaseException) -> LogFailed:
         if self._failure is None:
@@ -519,10 +535,17 @@ class LocalLog(SegmentReader):
             _logger.warning("%s: readers outside see the last commit later: %s", self.folder, exc)
 
     def _write_start(self, offset: int) -> None:
+        path, mark = os.path.join(self.folder, START_FILE), encode_mark(offset)
         try:
-            write_durably(self._files, os.path.join(self.folder, START_FILE), encode_mark(offset))
+            write_durably(self._files, path, mark)
+            return
         except OSError as exc:
-            if is_out_of_room(exc):
+            if not is_out_of_room(exc):
+                raise self._fail(exc) from exc
+        try:
+            _overwrite(self._files, path, mark)  # it takes no room, and a trim makes some
+        except OSError as exc:
+            if is_out_of_room(exc) or isinstance(exc, FileNotFoundError):
                 raise DiskFull(f"{self.folder}: no room to note where the log starts") from exc
             raise self._fail(exc) from exc
 
@@ -542,6 +565,16 @@ def _open_mark(files: FileSystem, path: str) -> File:
         return files.open(path)
     except FileNotFoundError:
         return files.create(path)
+
+
+def _overwrite(files: FileSystem, path: str, mark: bytes) -> None:
+    """Change a mark in place, durably: it lies within one sector, which is not torn."""
+    file = files.open(path)
+    try:
+        file.overwrite(0, mark)
+        file.sync()
+    finally:
+        file.close()
 
 
 def _copy_outcome(newer: Future[None], older: Future[None]) -> None:

@@ -6,9 +6,10 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.errors import FrameError, FrameTruncated, LogError, OffsetOutOfRange
 from penstock.log.base import Batches, Damage
@@ -20,6 +21,8 @@ from penstock.record.frame import FrameHeader, decode_rows, read_header, verify
 from penstock.record.schema import BITS
 
 _logger = logging.getLogger("penstock.log")
+
+Int64s: TypeAlias = NDArray[np.int64]
 
 INDEX_CACHE_BYTES = 32 << 20
 """Indexes of sealed segments that a log keeps in memory."""
@@ -133,19 +136,44 @@ class SegmentReader:
             found |= segment.priorities
         return found
 
+    def marks(self, start: int, end: int) -> tuple[Int64s, Int64s]:
+        """For cutting a range by size: offsets in it, and the bytes of log before each.
+
+        The offsets are those at which index blocks begin, with `start` first and `end` last.
+        """
+        for _ in range(_RETRIES):
+            try:
+                return self._marks(start, end)
+            except FileNotFoundError:
+                self._moved_on()
+        raise LogError(f"{self.folder}: its files change faster than they can be read")
+
     def headers(self, offset: int) -> Iterator[FrameHeader]:
         """The headers of the frames from the one of an offset on, each verified; for recoveries."""
         while offset < self._end:
-            segment = self._list.segments[self._list.at(offset)]
-            index = self._index(segment)
-            position = index.positions[index.block_of(offset)] if len(index) else 0
-            buffer = self._files.map(segment.path, position, segment.size_bytes - position)
-            for item in walk(buffer, index.offsets[index.block_of(offset)] if len(index) else 0):
+            segment, buffer, first_offset = self._frames_from(offset)
+            for item in walk(buffer, first_offset):
                 if isinstance(item, Found) and item.header.next_offset > offset:
                     yield item.header
             if segment.next_offset <= offset:
                 return
             offset = segment.next_offset
+
+    def _frames_from(self, offset: int) -> tuple[Segment, memoryview, int]:
+        """The segment of an offset, its bytes from a block on, and the first offset in them."""
+        for _ in range(_RETRIES):
+            segment = self._list.segments[self._list.at(offset)]
+            try:
+                index = self._index(segment)
+                position, first_offset = 0, 0
+                if len(index):
+                    block = index.block_of(offset)
+                    position, first_offset = index.positions[block], index.offsets[block]
+                size_bytes = segment.size_bytes - position
+                return segment, self._files.map(segment.path, position, size_bytes), first_offset
+            except FileNotFoundError:
+                self._moved_on()
+        raise LogError(f"{self.folder}: its files change faster than they can be read")
 
     def _read_segment(
         self, offset: int, end: int, max_bytes: int, batches: list[Batch], damage: list[Damage]
@@ -203,6 +231,26 @@ class SegmentReader:
                 if block < len(index):
                     return min(max(offset, index.offsets[block]), end)
         return end
+
+    def _marks(self, start: int, end: int) -> tuple[Int64s, Int64s]:
+        segments = self._list
+        offsets, sizes, before = [np.array([start])], [np.array([0])], 0
+        for segment in segments.segments[segments.at(start) :]:
+            if segment.base_offset >= end:
+                break
+            index = self._index(segment)
+            blocks = np.array(index.offsets, np.int64)
+            positions = np.array(index.positions[: len(blocks)], np.int64)
+            first, last = np.searchsorted(blocks, [start, end], "right") - [1, 0]
+            begin = int(positions[first]) if first >= 0 else 0
+            stop = int(positions[last]) if last < len(blocks) else segment.size_bytes
+            inside = (blocks > start) & (blocks < end)
+            offsets.append(blocks[inside])
+            sizes.append(before + positions[inside] - begin)
+            before += stop - begin
+        offsets.append(np.array([end]))
+        sizes.append(np.array([before]))
+        return np.concatenate(offsets), np.concatenate(sizes)
 
     def _index(self, segment: Segment) -> SegmentIndex:
         index = segment.index
@@ -343,5 +391,5 @@ def _from_offset(batch: Batch, offset: int) -> Batch | None:
     """Without the rows before an offset; None if that is all of them."""
     skipped = offset - (batch.base_offset or 0)
     if batch.columns & BITS["offset"]:
-        skipped = int(np.searchsorted(np.asarray(batch.offsets), offset))
+        skipped = int(np.searchsorted(batch.offset_numbers(), offset))
     return batch.slice(skipped) if skipped < len(batch) else None

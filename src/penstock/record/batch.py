@@ -213,7 +213,16 @@ class Batch:
 
     def timestamps_us(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The timestamps as numbers, without a copy where there is a column."""
-        return np.asarray(self.timestamps.view(pa.int64()))
+        if self.columns & BITS["timestamp"]:
+            return _int64s(self.data.column("timestamp"))
+        return np.full(len(self), self.timestamp_us or 0, np.int64)
+
+    def offset_numbers(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The offsets as numbers, without a copy where there is a column."""
+        if self.columns & BITS["offset"]:
+            return _int64s(self.data.column("offset"))
+        base = self.base_offset or 0
+        return np.arange(base, base + len(self), dtype=np.int64)
 
     def slice(self, start: int, length: int | None = None) -> Batch:
         """Some rows in a row, sharing memory."""
@@ -334,13 +343,11 @@ class Batch:
             return self.data.column(name)
         rows = len(self)
         if name == "timestamp":
-            stamp = np.full(rows, self.timestamp_us or 0, np.int64)
-            return pa.array(stamp).view(TIMESTAMP)
+            return pa.array(self.timestamps_us()).view(TIMESTAMP)
         if name == "priority":
             return pa.array(np.full(rows, self.priority, np.uint8))
         if name == "offset":
-            base = self.base_offset or 0
-            return pa.array(np.arange(base, base + rows, dtype=np.int64))
+            return pa.array(self.offset_numbers())
         if name == "id":
             return _consecutive_ids(self.ulid, rows)
         return pa.nulls(rows, schema_of(BITS[name]).field(0).type)
@@ -485,6 +492,15 @@ def _is_undated(batch: Batch) -> bool:
 
 def _lengths(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.asarray(pc.fill_null(pc.binary_length(array), 0)).astype(np.int64)
+
+
+def _int64s(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A column without nulls as numbers.
+
+    As `np.asarray` would give it, but for pandas, which Arrow would import on the way."""
+    if not len(column):
+        return np.empty(0, np.int64)
+    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
 
 
 def _follow_each_other(batches: Sequence[Batch]) -> bool:

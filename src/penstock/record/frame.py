@@ -381,11 +381,12 @@ def _is_compressed(body: memoryview) -> bool:
 
 def _one(type_: pa.DataType) -> pa.Array:
     """A column of one row, of whatever content."""
+    zeros = pa.py_buffer(bytes(16))
     if pa.types.is_list(type_):
         return pa.array([[]], type_)
     if type_ == pa.binary():
-        return pa.array([b""], type_)
-    return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(bytes(16))])
+        return pa.Array.from_buffers(type_, 1, [None, zeros, pa.py_buffer(b"")])
+    return pa.Array.from_buffers(type_, 1, [None, zeros])
 
 
 def _table(body: memoryview, at: int) -> int:

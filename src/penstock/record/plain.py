@@ -12,7 +12,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -178,6 +178,62 @@ def body_of(values: pa.BinaryArray) -> list[bytes | pa.Buffer] | None:
     return [start, data if data.size == last else data.slice(0, last), bytes(-last % 8)]
 
 
+class Laid(Plain):
+    """The same of messages that came laid down: their bytes go on as they are."""
+
+    __slots__ = ("_body", "_ends", "_found")
+
+    def __init__(self, body: bytes, ends: Sequence[int]) -> None:
+        self.columns = _VALUE
+        self.timestamp_us = None
+        self.priority = int(Priority.NORMAL)
+        self.base_offset = None
+        self.ulid = 0
+        self._made = None
+        self._body = body
+        self._ends = ends
+        self._found: Sequence[bytes] | None = None
+
+    @classmethod
+    def of_body(cls, body: bytes) -> Laid | None:
+        """Messages whose bytes are, one by one, what `Plain.body` makes; None for any others."""
+        if len(body) < _HEAD.size:
+            return None
+        words = _HEAD.unpack_from(body)
+        rows, value_bytes = words[_ROWS], words[_VALUE_BYTES]
+        values_at = _HEAD.size + (4 * rows + 4 + 7 & ~7)
+        if (
+            not 0 < rows <= WORTH_IT_MAX
+            or not 0 <= value_bytes <= len(body)
+            or len(body) != values_at + (value_bytes + 7 & ~7)
+            or body[: _HEAD.size] != _head(rows, value_bytes)
+        ):
+            return None
+        ends = array("i", body[_HEAD.size : _HEAD.size + 4 * rows + 4])
+        if sys.byteorder == "big":
+            ends.byteswap()
+        if ends[0] or ends[-1] != value_bytes or sorted(ends) != ends.tolist():
+            return None
+        return cls(body, ends)
+
+    @property
+    def payloads(self) -> Sequence[bytes]:  # type: ignore[override]
+        if self._found is None:
+            values = self._body[_HEAD.size + (4 * len(self._ends) + 7 & ~7) :]
+            self._found = [values[start:end] for start, end in pairwise(self._ends)]
+        return self._found
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @property
+    def next_offset(self) -> int:
+        return (self.base_offset or 0) + len(self)
+
+    def body(self) -> bytes:
+        return self._body
+
+
 def value_of_body(body: memoryview) -> bytes | None:
     """The value in a body that is, to the byte, what `Single.body` makes; None for any other."""
     if len(body) < _VALUE_AT:
@@ -205,7 +261,10 @@ def _head(rows: int, value_bytes: int) -> bytes:
 
 
 def _sample(rows: int, value_bytes: int) -> bytes:
-    values = pa.array([bytes(value_bytes), *[b""] * (rows - 1)], pa.binary())
+    # Not by `pa.array`: that imports pandas where it is installed, and a start should be quick.
+    ends = pa.py_buffer(array("i", [0, *[value_bytes] * rows]))
+    buffers = [None, ends, pa.py_buffer(bytes(value_bytes))]
+    values = pa.Array.from_buffers(pa.binary(), rows, buffers)
     return bytes(pa.RecordBatch.from_arrays([values], schema=_SCHEMA).serialize())
 
 

@@ -101,8 +101,9 @@ def test_messages_beyond_the_given_end_are_not_handed_out(broker: TinyBroker) ->
     assert offsets_of(must(decision.leased)) == [0, 1, 2]
 
 
-def test_a_decision_that_is_not_applied_changes_nothing(broker: TinyBroker) -> None:
-    broker.source.publish(3, priority=0)
+@pytest.mark.parametrize("priority", [0, 2], ids=["two-lanes", "one-lane"])
+def test_a_decision_that_is_not_applied_changes_nothing(broker: TinyBroker, priority: int) -> None:
+    broker.source.publish(3, priority=priority)
     broker.source.publish(3)
     refused = [
         broker.queue.receive(

@@ -102,6 +102,15 @@ def test_a_snapshot_of_a_snapshot_is_the_same(broker: TinyBroker) -> None:
     assert GroupState.restore(snapshot).snapshot() == snapshot
 
 
+def test_a_snapshot_knows_how_often_a_message_was_tried(broker: TinyBroker) -> None:
+    for _ in range(2):
+        broker.nack(must(broker.receive()), delay_ns=0)
+    snapshot = broker.queue.snapshot(broker.now_ns)
+    broker.restart(snapshot=snapshot, entries=len(broker.ledger))
+
+    assert must(broker.receive()).parts[0].delivery_count == 3
+
+
 def test_a_nacked_message_that_is_in_flight_again_is_in_one_place_after_a_restore(
     broker: TinyBroker,
 ) -> None:

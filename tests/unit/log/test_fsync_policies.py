@@ -211,13 +211,32 @@ def test_a_sync_that_fails_at_the_close_is_not_kept_secret(
     assert values(open_log()) == [b"a"]
 
 
-def test_an_index_that_cannot_be_written_stops_nothing(
+@pytest.mark.parametrize("step", ["append", "sync"])
+def test_an_index_that_a_broken_disk_refuses_stops_the_log(
+    open_log: Opener, files: WatchedFiles, committer: ManualCommitter, step: str
+) -> None:
+    log = open_log(fsync="always")
+    log.append(Batch.build(["a"]))
+    log.roll()
+    files.before = failing(step, OSError(errno.EIO, "Input/output error"), ".index.tmp")
+    appended = log.append(Batch.build(["b"]))
+    committer.run_due()
+    assert isinstance(appended.durable.exception(0), LogFailed)
+    with pytest.raises(LogFailed):
+        log.append(Batch.build(["c"]))
+    assert values(log) == [b"a", b"b"]
+    with pytest.raises(LogFailed):
+        log.close()
+    assert values(open_log()) == [b"a", b"b"]
+
+
+def test_an_index_for_which_there_is_no_room_stops_nothing(
     open_log: Opener, files: WatchedFiles, committer: ManualCommitter, folder: Path
 ) -> None:
     log = open_log(fsync="always")
     log.append(Batch.build(["a"]))
     log.roll()
-    files.before = failing("append", OSError(errno.EIO, "Input/output error"), ".index.tmp")
+    files.before = failing("append", OSError(errno.ENOSPC, "No space left"), ".index.tmp")
     appended = log.append(Batch.build(["b"]))
     committer.run_due()
     assert appended.durable.result(0) is None

@@ -107,6 +107,19 @@ def test_a_trim_that_finds_no_room_changes_nothing(open_log: Opener, files: Watc
     assert values(log) == [b"b"]
 
 
+def test_a_log_that_was_trimmed_before_is_trimmed_without_any_room(
+    open_log: Opener, files: WatchedFiles
+) -> None:
+    log = open_log()
+    log.append(Batch.build(["a", "b", "c"]))
+    log.trim(1)
+    files.before = failing("append", NO_ROOM, "start.tmp")
+    log.trim(2)
+    assert values(log) == [b"c"]
+    log.close()
+    assert values(open_log()) == [b"c"]
+
+
 def test_a_compaction_that_finds_no_room_changes_nothing(
     open_log: Opener, files: WatchedFiles, folder: Path
 ) -> None:

@@ -356,3 +356,9 @@ def test_the_writer_is_named_while_it_is_there(folder: Path) -> None:
         assert str(os.getpid()) in (inspect_log(folder).writer or "")
         LogReader.open(folder)
     assert inspect_log(folder).writer is None
+
+
+def test_a_writer_that_went_on_to_another_log_is_not_named(folder: Path, tmp_path: Path) -> None:
+    LocalLog.open(folder, CONFIG).close()
+    with LocalLog.open(tmp_path / "another", CONFIG):
+        assert inspect_log(folder).writer is None

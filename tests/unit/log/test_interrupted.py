@@ -1,7 +1,10 @@
 """Ctrl-C in the middle of anything: the log goes on, and nothing that it confirmed is lost."""
 
 import os
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -113,6 +116,45 @@ def test_an_interrupted_close_can_be_repeated(open_log: Opener, files: WatchedFi
         log.close()
     log.close()
     assert values(open_log()) == [b"a"]
+
+
+def test_an_interrupt_at_any_line_of_a_roll_leaves_a_whole_log(open_log: Opener) -> None:
+    log = open_log()
+    rolls = LocalLog._roll.__code__, LocalLog._go_on_in.__code__
+    written: list[bytes] = []
+    reached = 0
+    for line in range(1, 100):
+        left = line
+
+        def interrupt(frame: FrameType, event: str, argument: object) -> Any:
+            nonlocal left
+            if frame.f_code not in rolls:
+                return None
+            left -= event == "line"
+            if not left:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return interrupt
+
+        log.append(Batch.build([b"before %d" % line]))
+        sys.settrace(interrupt)
+        try:
+            log.roll()
+        except KeyboardInterrupt:
+            reached += 1
+        finally:
+            sys.settrace(None)
+        log.append(Batch.build([b"after %d" % line]))
+        log.sync()
+        written += [b"before %d" % line, b"after %d" % line]
+        assert values(log) == written
+        if left > 0:
+            break
+    assert reached > 8
+    log.close()
+    log = open_log()
+    assert values(log) == written
+    assert log.damage == []
 
 
 class Life:

@@ -133,6 +133,19 @@ def test_a_reader_that_looked_before_a_trim_is_told_what_is_gone(
     assert offsets(reader) == list(range(12, 20))
 
 
+def test_headers_are_read_although_a_compaction_came_between(
+    open_log: Opener, folder: Path
+) -> None:
+    log = open_log()
+    for value in ("a", "b", "c"):
+        log.append(Batch.build([value]))
+        log.roll()
+    log.sync()
+    reader = LogReader.open(folder)
+    log.compact(now_us=0)
+    assert [header.next_offset for header in reader.headers(0)] == [3]
+
+
 def test_a_tail_that_is_being_written_is_not_looked_at(open_log: Opener, folder: Path) -> None:
     log = open_log()
     log.append(Batch.build(["a"]))

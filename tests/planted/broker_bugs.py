@@ -1,0 +1,232 @@
+"""Bugs where the broker joins delivery and groups with the log: what is written, in which order,
+and what a restart makes of it.
+"""
+
+from __future__ import annotations
+
+from tests.planted.bug import Bug
+
+CRASHES = "tests/simulation/test_broker_crashes.py"
+JOURNAL = "tests/simulation/test_journal.py"
+INTEGRATION = "tests/integration/broker"
+
+BROKER_BUGS = [
+    # What is believed, and when.
+    Bug(
+        "an ack is believed before it is in the ledger",
+        "broker/partition.py",
+        """\
+        durable = self.journal.append(_entry(group, decision.events))
+        queue.apply(decision.events)
+""",
+        """\
+        queue.apply(decision.events)
+        durable = self.journal.append(_entry(group, decision.events))
+""",
+        CRASHES,
+    ),
+    Bug(
+        "a dead letter is stored after the event that lets its message go",
+        "broker/partition.py",
+        """\
+        for letter in decision.dead_letters:
+            self._bury(self.number, group, letter, self.source.fetch(letter.offsets))
+        durable = self.journal.append(_entry(group, decision.events))
+""",
+        """\
+        durable = self.journal.append(_entry(group, decision.events))
+        for letter in decision.dead_letters:
+            self._bury(self.number, group, letter, self.source.fetch(letter.offsets))
+""",
+        CRASHES,
+    ),
+    Bug(
+        "a dead letter is not synced before its message is done with",
+        "broker/broker.py",
+        """\
+                for each in dead.partitions:
+                    each.log.sync()
+""",
+        """\
+                pass
+""",
+        CRASHES,
+    ),
+    Bug(
+        "a letter whose ledger entry was lost is not finished at the start",
+        "broker/dead_letters.py",
+        "            topic.partitions[number].finish(group, offsets, nonce)\n",
+        "            pass\n",
+        CRASHES,
+    ),
+    Bug(
+        "a letter is taken for that of any lease on its message",
+        "broker/dead_letters.py",
+        "                place = origin.partition, origin.group, origin.nonce\n",
+        """\
+                place = origin.partition, origin.group, origin.nonce
+                for known in held:
+                    place = known if known[:2] == place[:2] else place
+""",
+        CRASHES,
+    ),
+    Bug(
+        "a letter is done with before its message is published again",
+        "broker/dead_letters.py",
+        """\
+            topic = self._broker.topic(self._name)
+            topic.publish(_revived([letter.message for letter in page]))
+""",
+        """\
+            topic = self._broker.topic(self._name)
+            self._finish(page)
+            topic.publish(_revived([letter.message for letter in page]))
+""",
+        CRASHES,
+    ),
+    # Checkpoints.
+    Bug(
+        "what a checkpoint replaces is trimmed before it is durable",
+        "broker/journal.py",
+        """\
+        self.log.sync()  # `trim` asks for what it drops to be durable, not for what is left
+""",
+        "",
+        JOURNAL,
+    ),
+    Bug(
+        "a checkpoint speaks of messages that a power cut can still take",
+        "broker/partition.py",
+        """\
+        self.log.sync()  # most of it now, so that nobody has to wait for it below
+        with self.lock:
+            if self._checkpointed == (self.log.end, self.journal.log.end):
+                return
+            with self._publish_lock:
+                log_offset, producers = self.log.end, self.producers.snapshot()
+                self.log.sync()  # the state below speaks of messages that must not be lost
+""",
+        """\
+        with self.lock:
+            if self._checkpointed == (self.log.end, self.journal.log.end):
+                return
+            with self._publish_lock:
+                log_offset, producers = self.log.end, self.producers.snapshot()
+""",
+        CRASHES,
+    ),
+    # What a restart has to know.
+    Bug(
+        "the sequence of an idempotent producer is not recovered",
+        "broker/partition.py",
+        "            elif header.producer_id > 0:\n",
+        "            elif header.producer_id > 1 << 63:\n",
+        f"{INTEGRATION}/test_producer.py::test_a_batch_that_is_sent_again_is_not_stored_twice",
+    ),
+    Bug(
+        "the deduplication window is not rebuilt",
+        "broker/broker.py",
+        "            topic.rebuild_dedup()\n",
+        "            pass\n",
+        f"{INTEGRATION}/test_dedup.py::test_ids_are_remembered_after_a_restart",
+    ),
+    Bug(
+        "the ids of moved messages are ignored at recovery",
+        "broker/delays.py",
+        "        moved = {id_ for ids in moved_ids for id_ in ids.to_pylist()}\n",
+        "        moved: set[object] = set()\n",
+        f"{INTEGRATION}/test_delays.py::test_a_kill_at_any_write_moves_each_message_exactly_once",
+    ),
+    Bug(
+        "what the log lost is still acked in the ledger",
+        "broker/partition.py",
+        "            for decision in (queue.truncate(self.log.end), queue.trim(self.log.start)):\n",
+        "            for decision in (queue.trim(self.log.start),):\n",
+        CRASHES,
+    ),
+    Bug(
+        "entries about delayed messages that a power cut took are not void",
+        "broker/delays.py",
+        "            elif self._holds(entry.partition, entry.end):\n",
+        "            elif isinstance(entry, _Done):\n",
+        CRASHES,
+    ),
+    Bug(
+        "positions in a deleted topic are taken for those of the next one of its name",
+        "broker/streams.py",
+        "self._store(coordinator, [coordinator.forget_topic(str(deleted))])",
+        "pass",
+        f"{INTEGRATION}/test_topics.py::test_a_deleted_topic_takes_everything_with_it",
+    ),
+    # Time.
+    Bug(
+        "leases expire by the wall clock",
+        "broker/partition.py",
+        """\
+            queue = self.queue(group)
+            now_ns = self._clock.monotonic_ns()
+            self._expire(group, queue, now_ns)
+""",
+        """\
+            queue = self.queue(group)
+            wall_ns = self._clock.wall_ns()
+            start = self.__dict__.setdefault("_start", (wall_ns, self._clock.monotonic_ns()))
+            now_ns = wall_ns - start[0] + start[1]
+            self._expire(group, queue, now_ns)
+""",
+        f"{INTEGRATION}/test_leases.py::"
+        "test_a_wall_clock_that_jumps_neither_steals_a_lease_nor_keeps_it_for_ever",
+    ),
+    Bug(
+        "a delayed message is popped early",
+        "broker/delays.py",
+        "due = self._wheel.pop_due(self._clock.wall_ns() // 1000)[1]",
+        "due = self._wheel.pop_due(self._clock.wall_ns() // 1000 + 1000)[1]",
+        f"{INTEGRATION}/test_delays.py::test_a_delayed_message_comes_when_it_is_due_and_not_before",
+    ),
+    Bug(
+        "a wall clock that was set is not noticed while a message is delayed",
+        "broker/delays.py",
+        "        return now_ns + min(max(wait_ns, 0), RECHECK_NS)\n",
+        "        return now_ns + max(wait_ns, 0)\n",
+        f"{INTEGRATION}/test_delays.py::"
+        "test_a_clock_that_is_set_forward_is_noticed_within_a_second",
+    ),
+    # Groups, and who waits.
+    Bug(
+        "groups share what is in flight",
+        "broker/partition.py",
+        """\
+            self._carry_out(group, queue, first)
+            self.queues[group] = queue
+""",
+        """\
+            self._carry_out(group, queue, first)
+            for other in self.queues.values():
+                queue.state.outstanding = other.state.outstanding
+            self.queues[group] = queue
+""",
+        f"{INTEGRATION}/test_seen_elsewhere.py::test_goqueue_groups_block_each_other",
+    ),
+    Bug(
+        "who waits is not told of a new message",
+        "broker/topic.py",
+        '        """There is more to read."""\n        self.waiters.notify()\n',
+        '        """There is more to read."""\n',
+        f"{INTEGRATION}/test_long_poll.py::test_a_publish_wakes_a_real_broker_at_once",
+    ),
+    Bug(
+        "a cancelled message is only forgotten, not noted",
+        "broker/delays.py",
+        "            self._finish(Offsets.one(offset))\n            self._wheel.cancel([offset])\n",
+        "            self._wheel.cancel([offset])\n",
+        f"{INTEGRATION}/test_delays.py::test_what_was_taken_back_stays_so",
+    ),
+    Bug(
+        "retention drops what a stream group has not read",
+        "broker/retention.py",
+        "            done += self.streams.floors(",
+        "            _ = self.streams.floors(",
+        f"{INTEGRATION}/test_ttl_and_retention.py::test_a_stream_group_counts_too",
+    ),
+]

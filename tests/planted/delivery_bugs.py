@@ -1,0 +1,332 @@
+"""Bugs in delivery, the pure part: leases, acks, retries, lanes, timers, keys, dedup, producers."""
+
+from __future__ import annotations
+
+from tests.planted.bug import Bug
+
+QUEUE = "tests/unit/delivery/test_queue.py"
+STATE = "tests/unit/delivery/test_state.py"
+LEASES = "tests/unit/delivery/test_leases.py"
+LANES = "tests/unit/delivery/test_lanes.py"
+TIMERS = "tests/unit/delivery/test_timers.py"
+DEDUP = "tests/unit/delivery/test_dedup.py"
+PRODUCERS = "tests/unit/delivery/test_producers.py"
+LIVES = "tests/simulation/test_delivery.py::test_random_lives_agree_with_the_model"
+
+DELIVERY_BUGS = [
+    Bug(
+        "the nonce check is lost: any lease may settle what is in flight",
+        "delivery/queue.py",
+        """\
+        else:
+            held = Offsets(0, 0)
+        if offsets is None:""",
+        """\
+        else:
+            held = Offsets(0, 0) if offsets is None else offsets.within(self.state.outstanding)
+        if offsets is None:""",
+        QUEUE,
+    ),
+    Bug(
+        "the deadline of a lease is not checked when a message is settled",
+        "delivery/queue.py",
+        """\
+            if lease.deadline_ns <= at_ns or lease.extended:
+                held -= lease.overdue(at_ns)""",
+        """\
+            if lease.deadline_ns <= at_ns or lease.extended:
+                pass""",
+        QUEUE,
+    ),
+    Bug(
+        "ledger time starts again at zero after a restart",
+        "delivery/queue.py",
+        "self._ahead_ns = state.time_ns - now_ns",
+        "self._ahead_ns = -now_ns",
+        QUEUE,
+    ),
+    Bug(
+        "the delivery count is forgotten: every redelivery is the second",
+        "delivery/picking.py",
+        "count = retries.histories[offset].deliveries + 1",
+        "count = 2",
+        QUEUE,
+    ),
+    Bug(
+        "one retry too many",
+        "delivery/queue.py",
+        """\
+dead = [part for part in parts if part.delivery_count > retries]
+        again = [part for part in parts if part.delivery_count <= retries]""",
+        """\
+dead = [part for part in parts if part.delivery_count > retries + 1]
+        again = [part for part in parts if part.delivery_count <= retries + 1]""",
+        QUEUE,
+    ),
+    Bug(
+        "an ack does not reach the floor",
+        "delivery/state.py",
+        """\
+            self.acked.advance(floor)
+""",
+        """\
+            if not self.outstanding:
+                self.acked.advance(floor)
+""",
+        QUEUE,
+    ),
+    Bug(
+        "an ack of an unknown lease is dropped",
+        "delivery/state.py",
+        """\
+        retried = taken is None
+""",
+        """\
+        retried = taken is None
+        if taken is None:
+            return
+""",
+        STATE,
+    ),
+    Bug(
+        "the floor passes what is not acked",
+        "delivery/state.py",
+        """\
+        if self.outstanding:
+            floor = min(floor, self.outstanding.min())
+""",
+        "",
+        QUEUE,
+    ),
+    Bug(
+        "an overdue lease is forgotten when its expiry was not written",
+        "delivery/leases.py",
+        """\
+            found.append(lease)
+""",
+        """\
+            found.append(lease)
+            gone.append(nonce)
+""",
+        LEASES,
+    ),
+    Bug(
+        "extending one message of a lease extends all",
+        "delivery/leases.py",
+        """\
+            lease.extended = (lease.extended or {}) | dict.fromkeys(offsets, deadline_ns)
+""",
+        """\
+            lease.deadline_ns = deadline_ns
+""",
+        LEASES,
+    ),
+    Bug(
+        "a nacked message is due at once",
+        "delivery/state.py",
+        "due_ns=event.at_ns + delay_ns,",
+        "due_ns=event.at_ns,",
+        QUEUE,
+    ),
+    Bug(
+        "timers ring a tick too early",
+        "delivery/timers.py",
+        """\
+            ripe = entries[0] <= now
+""",
+        """\
+            ripe = entries[0] <= now + self.tick_size
+""",
+        LEASES,
+    ),
+    Bug(
+        "a cascade loses the slot that time enters",
+        "delivery/timers.py",
+        """\
+        for entries in entered:
+            self._place(entries)
+""",
+        """\
+        for entries in entered[1:]:
+            self._place(entries)
+""",
+        TIMERS,
+    ),
+    Bug(
+        "read-ahead hands out what was handed out before",
+        "delivery/state.py",
+        """\
+        done = self.acked.among(offsets)
+        if done.count:
+            offsets -= done
+""",
+        "",
+        STATE,
+    ),
+    Bug(
+        "a later message of a key overtakes one that stayed behind",
+        "delivery/keys.py",
+        """\
+                seen.add(key)
+                if key in self._locked:
+                    continue
+            if len(free) < count:
+                free.append(index)
+""",
+        """\
+                if key in self._locked:
+                    continue
+            if len(free) < count:
+                seen.add(key)
+                free.append(index)
+""",
+        QUEUE,
+    ),
+    Bug(
+        "a key is released when its message is nacked",
+        "delivery/state.py",
+        """\
+                if offsets.count:
+                    self.retries.add(offsets, history)
+""",
+        """\
+                if offsets.count:
+                    self.retries.add(offsets, history)
+                    self.keys.release(offsets)
+""",
+        QUEUE,
+    ),
+    Bug(
+        "messages that a power cut took are still remembered",
+        "delivery/state.py",
+        """\
+        self.lanes.back_to(event.end)
+        self.acked.forget_from(event.end)
+        self.passed = min(self.passed, event.end)
+""",
+        "",
+        STATE,
+    ),
+    Bug(
+        "a snapshot forgets what is waiting",
+        "delivery/state.py",
+        """\
+        state.outstanding |= snapshot.waiting
+""",
+        "",
+        LIVES,
+    ),
+    Bug(
+        "a snapshot forgets which of a lease is done",
+        "delivery/state.py",
+        "            leases=list(self.leases),",
+        """\
+            leases=[
+                Lease(each.nonce, each.deadline_ns, each.consumer, each.wall_us, each.parts)
+                for each in self.leases
+            ],""",
+        STATE,
+    ),
+    Bug(
+        "deciding takes messages from their lane before that is stored",
+        "delivery/queue.py",
+        """\
+                return Decision((leased,))
+""",
+        """\
+                lane.take(found, passed)
+                return Decision((leased,))
+""",
+        QUEUE,
+    ),
+    Bug(
+        "an idle lane saves up its turns",
+        "delivery/lanes.py",
+        """\
+                    left[priority] = min(left[priority], self.weights[priority])
+""",
+        "",
+        LANES,
+    ),
+    Bug(
+        "expired messages are delivered",
+        "delivery/queue.py",
+        "            if not source.expired(found, wall_us).count:",
+        "            if found.count:",
+        QUEUE,
+    ),
+    Bug(
+        "the limit on what is in flight counts leases",
+        "delivery/queue.py",
+        "self.policy.in_flight_max - state.in_flight)",
+        "self.policy.in_flight_max - len(state.leases))",
+        QUEUE,
+    ),
+    Bug(
+        "dedup forgets too early",
+        "delivery/dedup.py",
+        "self._slices[0].last_ns <= now_ns - self.window_ns",
+        "self._slices[0].first_ns <= now_ns - self.window_ns // 2",
+        DEDUP,
+    ),
+    Bug(
+        "a duplicate batch is accepted",
+        "delivery/producers.py",
+        """\
+            if base_sequence + count <= expected:
+                return Duplicate(producer.offset_of(base_sequence))
+""",
+        """\
+            if base_sequence < expected:
+                expected = base_sequence
+""",
+        PRODUCERS,
+    ),
+    Bug(
+        "a zombie is not fenced",
+        "delivery/producers.py",
+        "if producer is not None and epoch < producer.epoch:",
+        "if producer is not None and epoch < producer.epoch - 1000:",
+        PRODUCERS,
+    ),
+    Bug(
+        "retries are not counted over a restart",
+        "delivery/state.py",
+        """\
+            state.retries.add(offsets, history)
+        state.retries.take""",
+        """\
+            state.retries.add(offsets, msgspec.structs.replace(history, deliveries=1))
+        state.retries.take""",
+        STATE,
+    ),
+    Bug(
+        "lane weights are ignored",
+        "delivery/lanes.py",
+        """\
+            self._left[priority] = self.weights[priority - 1] if raised else weight
+""",
+        """\
+            self._left[priority] = self.weights[priority - 1] if raised else 20
+""",
+        LANES,
+    ),
+    Bug(
+        "an acked message above the floor comes again after a restore",
+        "delivery/state.py",
+        """\
+        state.acked = AckedSet(snapshot.floor, snapshot.acked)
+""",
+        """\
+        state.acked = AckedSet(snapshot.floor)
+""",
+        STATE,
+    ),
+    Bug(
+        "a message that is rejected leaves no dead letter",
+        "delivery/queue.py",
+        '        return Decision((Rejected(nonce, held, "rejected"),), tuple(letters), refused)',
+        '        return Decision((Rejected(nonce, held, "rejected"),), (), refused)',
+        QUEUE,
+    ),
+]

@@ -1,0 +1,328 @@
+"""Bugs in the log."""
+
+from __future__ import annotations
+
+from tests.planted.bug import Bug
+
+POWER_CUT = "tests/simulation/test_power_cut.py::test_power_cut_at_any_moment"
+EVERY_CRASH = "tests/simulation/test_power_cut.py::test_crash_at_every_operation"
+EIO = "tests/simulation/test_failing_disk.py::test_eio_on_each_fsync_stops_the_log"
+ENOSPC = (
+    "tests/simulation/test_failing_disk.py::test_enospc_on_each_write_is_over_when_there_is_room"
+)
+GROUP_COMMIT = "tests/simulation/test_group_commit.py"
+TORN_TAIL = "tests/integration/log/test_torn_tail.py"
+FLIPPED_SEGMENT = "tests/integration/log/test_bit_flip.py::test_flipped_bit_in_a_sealed_segment"
+FLIPPED_ACTIVE = "tests/integration/log/test_bit_flip.py::test_flipped_bit_in_the_active_segment"
+FLIPPED_INDEX = "tests/integration/log/test_bit_flip.py::test_flipped_bit_in_an_index"
+RECOVERY = "tests/simulation/test_recovery.py"
+
+LOG_BUGS = [
+    # What is confirmed, and when.
+    Bug(
+        "no fsync before an append is confirmed",
+        "log/local.py",
+        "        if active:\n            active.sync()\n",
+        "",
+        POWER_CUT,
+    ),
+    Bug(
+        "a sealed segment is not synced",
+        "log/local.py",
+        "            unsynced_segment.file.sync()\n",
+        "            pass\n",
+        POWER_CUT,
+    ),
+    Bug(
+        "durable_end is advanced before the fsync",
+        "log/local.py",
+        """\
+                    self._sync_and_seal(unsynced, active if active_too else None)
+                    self._durable_end = target
+""",
+        """\
+                    self._durable_end = target
+                    self._sync_and_seal(unsynced, active if active_too else None)
+""",
+        POWER_CUT,
+    ),
+    Bug(
+        "readers outside are told before the fsync",
+        "log/local.py",
+        """\
+                    self._sync_and_seal(unsynced, active if active_too else None)
+                    self._durable_end = target
+                    self._write_mark(target)
+""",
+        """\
+                    self._write_mark(target)
+                    self._sync_and_seal(unsynced, active if active_too else None)
+                    self._durable_end = target
+""",
+        POWER_CUT,
+    ),
+    Bug(
+        "an fsync confirms appends that came while it ran",
+        "log/local.py",
+        "                    self._durable_end = target\n",
+        "                    self._durable_end = target = self._end\n",
+        f"{POWER_CUT} {GROUP_COMMIT}",
+    ),
+    Bug(
+        "with `always`, append confirms at once",
+        "log/local.py",
+        "            durable, delay_ms = self._round, 0\n",
+        "            delay_ms = 0\n",
+        POWER_CUT,
+    ),
+    Bug(
+        "append returns before it has written",
+        "log/local.py",
+        "            self._active_file.append(frame.buffers)\n",
+        """\
+            late = getattr(self, "_late", lambda: None)
+            file = self._active_file
+            self._late = lambda: file.append(frame.buffers)
+            late()
+""",
+        EVERY_CRASH,
+    ),
+    Bug(
+        "the interval is forgotten after the first commit",
+        "log/local.py",
+        "                    self._commit_is_due = False\n",
+        "",
+        POWER_CUT,
+    ),
+    Bug(
+        "the batch counts one write too many",
+        "log/local.py",
+        "self._writes_since_commit < self.config.fsync_batch_writes",
+        "self._writes_since_commit <= self.config.fsync_batch_writes",
+        POWER_CUT,
+    ),
+    Bug(
+        "close does not sync",
+        "log/local.py",
+        "        self._commit(active_too=True)\n        with self._commit_lock:\n",
+        "        with self._commit_lock:\n",
+        POWER_CUT,
+    ),
+    # Names and their order.
+    Bug(
+        "no folder fsync on roll",
+        "log/local.py",
+        """\
+            # Before anything in it is confirmed, the file's name has to be on disk.
+            self._files.sync_folder(self.folder)
+""",
+        "",
+        POWER_CUT,
+    ),
+    Bug(
+        "an index is laid down before its segment is synced",
+        "log/local.py",
+        """\
+        for unsynced_segment in unsynced:
+            unsynced_segment.file.sync()
+""",
+        """\
+        for unsynced_segment in unsynced:
+            seal(self._files, unsynced_segment.segment)
+            unsynced_segment.file.sync()
+""",
+        EVERY_CRASH,
+    ),
+    Bug(
+        "a trim is not durable",
+        "log/files.py",
+        """\
+    files.rename(path + ".tmp", path)
+    files.sync_folder(os.path.dirname(path))
+""",
+        """\
+    files.rename(path + ".tmp", path)
+""",
+        EVERY_CRASH,
+    ),
+    Bug(
+        "segments are trimmed before the new start is on disk",
+        "log/local.py",
+        "            self._write_start(before)\n            with self._write_lock:\n",
+        "            self._discard([s for s in self.segments[:-1] if s.next_offset <= before])\n"
+        "            self._write_start(before)\n            with self._write_lock:\n",
+        EVERY_CRASH,
+    ),
+    # Recovery.
+    Bug(
+        "a torn tail is not cut",
+        "log/recovery.py",
+        "                    file.truncate(segment.size_bytes)\n",
+        "                    pass\n",
+        f"{TORN_TAIL} {POWER_CUT}",
+    ),
+    Bug(
+        "what may not be on disk is not written again on opening",
+        "log/recovery.py",
+        "                    file.overwrite(doubtful, buffer[doubtful : segment.size_bytes])\n",
+        "                    pass\n",
+        EIO,
+    ),
+    Bug(
+        "recovery removes leftovers before it synced the names of what replaces them",
+        "log/recovery.py",
+        """\
+        self.files.sync_folder(self.folder)
+        for name in leftovers:
+""",
+        """\
+        for name in leftovers:
+""",
+        RECOVERY,
+    ),
+    Bug(
+        "recovery does not sync what it kept",
+        "log/recovery.py",
+        "                file.sync()\n",
+        "                pass\n",
+        POWER_CUT,
+    ),
+    Bug(
+        "damage in what was durable is cut like a torn tail",
+        "log/recovery.py",
+        "                torn = item.first_offset >= durable\n",
+        "                torn = True\n",
+        FLIPPED_ACTIVE,
+    ),
+    # Compaction.
+    Bug(
+        "old segments go before the compacted one is synced",
+        "log/compact.py",
+        "                self._write_frames(file, ulid)\n                file.sync()\n",
+        "                self._write_frames(file, ulid)\n",
+        EVERY_CRASH,
+    ),
+    Bug(
+        "old segments go before the compacted one has its name on disk",
+        "log/compact.py",
+        """\
+            self.files.rename(path + ".tmp", path)
+            self.files.sync_folder(self.log.folder)
+""",
+        """\
+            self.files.rename(path + ".tmp", path)
+""",
+        EVERY_CRASH,
+    ),
+    Bug(
+        "compaction forgets the newest value of a key",
+        "log/compact.py",
+        """\
+aggregate([("offset", "max")])
+        latest = grouped.rename_columns({"offset_max": "offset"})""",
+        """\
+aggregate([("offset", "min")])
+        latest = grouped.rename_columns({"offset_min": "offset"})""",
+        POWER_CUT,
+    ),
+    Bug(
+        "a message that is not durable supersedes one that is",
+        "log/compact.py",
+        """ & (pc.field("offset") < end)""",
+        "",
+        RECOVERY,
+    ),
+    Bug(
+        "compaction gives merged messages new ids",
+        "record/batch.py",
+        """            columns |= BITS["id"]\n            if not _follow_each_other""",
+        "            if not _follow_each_other",
+        POWER_CUT,
+    ),
+    # Failing disks.
+    Bug(
+        "a failed fsync is tried again",
+        "log/local.py",
+        "        if active:\n            active.sync()\n",
+        """\
+        if active:
+            try:
+                active.sync()
+            except OSError:
+                active.sync()
+""",
+        EIO,
+    ),
+    Bug(
+        "a log goes on after a failed fsync",
+        "log/local.py",
+        "            self._failure = LogFailed(self.folder, exc)\n",
+        "            return LogFailed(self.folder, exc)\n",
+        EIO,
+    ),
+    Bug(
+        "a full disk stops the log for good",
+        "log/local.py",
+        "            if is_out_of_room(exc):\n                self._bytes_since_room_check",
+        "            if False:\n                self._bytes_since_room_check",
+        ENOSPC,
+    ),
+    Bug(
+        "a write that found no room leaves its part in the file",
+        "log/local.py",
+        """\
+            try:
+                self._active_file.truncate(active.size_bytes)
+            except OSError as worse:
+                raise self._fail(worse) from exc
+""",
+        """\
+            active.tail = (active.next_offset, self._files.size(active.path))
+""",
+        ENOSPC,
+    ),
+    # Bytes that changed.
+    Bug(
+        "no CRC check of frames",
+        "record/frame.py",
+        "    if crc32c(buffer[position + _CHECKED_FROM : end]) != header.crc:\n",
+        "    if False:\n",
+        FLIPPED_SEGMENT,
+    ),
+    Bug(
+        "no CRC check of the index",
+        "log/index.py",
+        "    if crc32c(memoryview(data)[8:]) != header.crc or header.version != VERSION:\n",
+        "    if header.version != VERSION:\n",
+        FLIPPED_INDEX,
+    ),
+    Bug(
+        "a read skips a damaged frame without a word",
+        "log/reader.py",
+        "        if next_offset > self._offset:\n            self._lost(",
+        "        if False:\n            self._lost(",
+        FLIPPED_SEGMENT,
+    ),
+    # The index.
+    Bug(
+        "a block knows the priorities of its first frame only",
+        "log/index.py",
+        "            self.priorities[-1] |= frame.priorities\n",
+        "",
+        POWER_CUT,
+    ),
+    Bug(
+        "the search for a priority finds the largest mask, not the first",
+        "log/index.py",
+        "np.uint8) & mask) != 0\n",
+        "np.uint8) & mask)\n",
+        POWER_CUT,
+    ),
+    Bug(
+        "a block's time is that of its first frame",
+        "log/index.py",
+        "            self.last_timestamps[-1] = newest\n",
+        "            pass\n",
+        POWER_CUT,
+    ),
+]

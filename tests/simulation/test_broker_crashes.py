@@ -1,0 +1,258 @@
+"""Crashes at each operation on the disk within one call of a broker.
+
+Random lives (`broker_life.py`) meet them too, now and then; here each is met every time.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from penstock.broker.broker import Broker, BrokerConfig
+from penstock.broker.names import TopicName
+from penstock.broker.partition import Delivered
+from penstock.broker.topic import Producer
+from penstock.clock import ManualClock
+from penstock.errors import DiskFull
+from penstock.log.commit import ManualCommitter
+from penstock.record.batch import Batch
+from tests.simulation.disk import SimulatedFiles
+
+TOPIC = TopicName("default", "orders")
+WALL_NS = 1_700_000_000 * 10**9
+VISIBILITY_S = 30
+HOUR_S = 3600
+
+
+class Shop:
+    """A broker on a simulated disk, with a topic that gives a message two chances."""
+
+    def __init__(self, files: SimulatedFiles) -> None:
+        self.files = files
+        self.clock = ManualClock(WALL_NS, 0)
+        self.committer = ManualCommitter(self.clock)
+        self.broker = Broker(
+            "/data",
+            BrokerConfig(free_bytes_min=0),
+            files=files,
+            clock=self.clock,
+            committer=self.committer,
+            housekeeping=False,
+        )
+
+    def receive(self) -> list[Delivered]:
+        return self.broker.receive(TOPIC, "billing", visibility_ns=VISIBILITY_S * 10**9)
+
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.broker.housekeep()
+
+    def letters(self) -> list[tuple[str, int]]:
+        return [(each.reason, each.attempts) for each in self.broker.dead_letters(TOPIC)]
+
+    def letters_in_the_end(self) -> list[tuple[str, int]]:
+        """Whoever holds the message lets it go, and from then on nobody takes care of it."""
+        for _ in range(5):
+            self.wait(HOUR_S)
+            self.receive()
+        return self.letters()
+
+
+Act = Callable[[Shop, Delivered], None]
+
+
+def reject(shop: Shop, held: Delivered) -> None:
+    shop.broker.reject(TOPIC, held.partition, "billing", held.nonce, None)
+
+
+def nack(shop: Shop, held: Delivered) -> None:
+    shop.broker.nack(TOPIC, held.partition, "billing", held.nonce, None)
+
+
+def run_out(shop: Shop, held: Delivered) -> None:
+    shop.wait(VISIBILITY_S)
+
+
+def moments(shop: Shop, act: Callable[[], object], *, power_cut: bool) -> list[Shop]:
+    """Shops after a crash before each operation of `act`, and one after all of them."""
+    left: list[SimulatedFiles] = []
+
+    def crash(kind: str, path: str) -> None:
+        left.append(shop.files.crash(Random(len(left))) if power_cut else shop.files.kill())
+
+    shop.files.before_operation = crash
+    act()
+    shop.files.before_operation = None
+    left.append(shop.files.kill())
+    assert len(left) > 2
+    return [Shop(files) for files in left]
+
+
+def deaths(act: Act, deliveries: int, *, power_cut: bool) -> list[Shop]:
+    """A message is given up at its last delivery, and a crash falls into that."""
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(
+        TOPIC, {"max_retries": 1, "backoff": (0, 1.0, 0), "fsync": "always", "partitions": 1}
+    )
+    shop.broker.publish(TOPIC, Batch.build([b"another", b"one that dies"]))
+    (other,) = shop.receive()
+    reject(shop, other)
+    for _ in range(deliveries - 1):
+        (held,) = shop.receive()
+        nack(shop, held)
+    (held,) = shop.receive()
+    shop.committer.run_due()
+    return moments(shop, lambda: act(shop, held), power_cut=power_cut)
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power-cut"])
+@pytest.mark.parametrize(
+    ("act", "deliveries", "reason"),
+    [
+        (reject, 1, "rejected"),
+        (reject, 2, "rejected"),
+        (nack, 2, "max_retries"),
+        (run_out, 2, "max_retries"),
+    ],
+)
+def test_a_message_dies_once_wherever_the_crash_falls(
+    act: Act, deliveries: int, reason: str, power_cut: bool
+) -> None:
+    outcomes: set[int] = set()
+    for shop in deaths(act, deliveries, power_cut=power_cut):
+        letters = shop.letters()
+        outcomes.add(len(letters))
+        assert letters[0] == ("rejected", 1)
+        if len(letters) == 1:
+            assert shop.letters_in_the_end() == [("rejected", 1), ("max_retries", 2)]
+        else:
+            assert letters[1:] == [(reason, deliveries)]
+            assert shop.letters_in_the_end() == letters
+            assert shop.receive() == []
+
+    assert outcomes == {1, 2}
+
+
+def test_a_message_that_is_held_again_is_not_taken_for_the_letter_it_once_was() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1})
+    shop.broker.publish(TOPIC, Batch.build([b"again"]))
+    (held,) = shop.receive()
+    reject(shop, held)
+    shop.broker.seek(TOPIC, "billing", {0: 0})
+    (again,) = shop.receive()
+
+    survivor = Shop(shop.files.kill())
+
+    settled = survivor.broker.ack(TOPIC, 0, "billing", again.nonce, None)
+    assert not settled.refused
+    assert survivor.letters() == [("rejected", 1)]
+
+
+def test_a_call_whose_entry_could_not_be_stored_did_not_happen() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1})
+    shop.broker.publish(TOPIC, Batch.build([b"one"]))
+    (held,) = shop.receive()
+    shop.files.fail("append", error=errno.ENOSPC, path="/ledger/")
+
+    with pytest.raises(DiskFull):
+        shop.broker.ack(TOPIC, 0, "billing", held.nonce, None)
+    shop.wait(VISIBILITY_S)
+
+    (again,) = shop.receive()
+    assert again.pieces[0][1] == 2
+    settled = shop.broker.ack(TOPIC, 0, "billing", again.nonce, None)
+    assert not settled.refused
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power-cut"])
+def test_a_letter_is_redriven_at_least_once_wherever_the_crash_falls(power_cut: bool) -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "always"})
+    shop.broker.publish(TOPIC, Batch.build([b"one"]))
+    (held,) = shop.receive()
+    reject(shop, held)
+    shop.committer.run_due()
+
+    outcomes = set()
+    redrive = shop.broker.dead_letters(TOPIC).redrive
+    for survivor in moments(shop, redrive, power_cut=power_cut):
+        outcome = len(survivor.letters()), len(survivor.receive())
+        assert outcome != (0, 0), "neither a letter nor a message"
+        outcomes.add(outcome)
+
+    assert outcomes >= {(1, 0), (0, 1)}
+
+
+def test_a_checkpoint_never_takes_more_than_it_brings() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "always"})
+    shop.broker.publish(TOPIC, Batch.build([b"%d" % n for n in range(6)]))
+    for _ in range(3):
+        (held,) = shop.receive()
+        shop.broker.ack(TOPIC, 0, "billing", held.nonce, None)
+    shop.broker.topic(TOPIC).checkpoint()
+    (held,) = shop.receive()
+    shop.broker.ack(TOPIC, 0, "billing", held.nonce, None)
+    shop.committer.run_due()
+
+    for survivor in moments(shop, shop.broker.topic(TOPIC).checkpoint, power_cut=True):
+        assert survivor.broker.topic(TOPIC).partitions[0].stats("billing").committed == 4
+
+
+def test_a_checkpoint_knows_of_no_batch_that_the_log_can_still_lose() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "interval"})
+    batch, producer = Batch.build([b"one", b"two"]), Producer(7, 0, 0)
+
+    def publish_and_checkpoint() -> None:
+        shop.broker.publish(TOPIC, batch, partition=0, producer=producer)
+        shop.broker.topic(TOPIC).checkpoint()
+
+    for survivor in moments(shop, publish_and_checkpoint, power_cut=True):
+        survivor.broker.publish(TOPIC, batch, partition=0, producer=producer)
+        log = survivor.broker.topic(TOPIC).partitions[0].log
+        assert [m.value for m in log.read(0).messages()] == [b"one", b"two"]
+
+
+def test_offsets_that_a_power_cut_took_are_delivered_when_they_are_given_out_anew() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "interval"})
+    shop.broker.publish(TOPIC, Batch.build([b"lost", b"lost too"]))
+    for _ in range(2):
+        (held,) = shop.receive()
+        shop.broker.ack(TOPIC, 0, "billing", held.nonce, None)
+    partition = shop.broker.topic(TOPIC).partitions[0]
+    partition.journal.log.sync()
+
+    lost = 0
+    for seed in range(40):
+        survivor = Shop(shop.files.crash(Random(seed)))
+        lost += survivor.broker.topic(TOPIC).partitions[0].log.end == 0
+        survivor.broker.publish(TOPIC, Batch.build([b"new"]))
+        (held,) = survivor.receive()
+        assert [m.value for m in held.pieces[0][0].messages()] == [b"new"]
+    assert lost
+
+
+def test_a_delayed_message_whose_move_a_power_cut_took_is_moved_again() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "interval"})
+    due_us = WALL_NS // 1000 + 1_000_000
+    shop.broker.delay(TOPIC, Batch.build([b"late"]), due_us)
+    shop.broker.topic(TOPIC).delays.log.sync()
+    shop.wait(1)
+    shop.broker.topic(TOPIC).delays.sync()
+
+    lost = 0
+    for seed in range(40):
+        survivor = Shop(shop.files.crash(Random(seed)))
+        lost += survivor.broker.topic(TOPIC).partitions[0].log.end == 0
+        survivor.wait(2)
+        assert len(survivor.receive()) == 1
+        assert survivor.receive() == []
+    assert lost
