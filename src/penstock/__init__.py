@@ -4,26 +4,53 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reject, Retry
 
 if TYPE_CHECKING:
     import os
 
     from penstock.client.client import Client
+    from penstock.durations import Duration
+    from penstock.worker.app import App
+    from penstock.worker.handlers import Delivery
 
-__all__ = ["PenstockError", "__version__", "connect"]
+__all__ = ["App", "Delivery", "PenstockError", "Reject", "Retry", "__version__", "connect"]
 
 __version__ = "0.1.0"
 
 
 def connect(
-    target: str | os.PathLike[str], *, namespace: str = "default", auto_create: bool = False
+    target: str | os.PathLike[str],
+    *,
+    namespace: str = "default",
+    auto_create: bool = False,
+    api_key: str | None = None,
+    timeout: Duration = "30s",
+    retry_for: Duration = "30s",
+    tls_ca: str | os.PathLike[str] | None = None,
 ) -> Client:
-    """Open a data folder, which is made if it is not there, and work on it in this process.
+    """Work on a data folder in this process, or, with `http://host:port`, on that of a server.
 
-    `auto_create` makes topics when they are first used. Errors are in `penstock.errors`. The
-    client is closed at the end of a `with` block; `penstock.aio.connect` is the same for asyncio.
+    A folder is made if it is not there; `auto_create` makes its topics when they are first used.
+    For a server: `api_key` (by default PENSTOCK_API_KEY), how long an answer may take, for how
+    long what can pass is tried again, and a certificate authority of your own.
+
+    Errors are in `penstock.errors`. The client is closed at the end of a `with` block;
+    `penstock.aio.connect` is the same for asyncio.
     """
-    from penstock.client.connect import connect_sync  # noqa: PLC0415 - keeps the import light
+    from penstock.client.connect import How, connect_sync  # noqa: PLC0415 - keeps the import light
 
-    return connect_sync(target, namespace, auto_create)
+    return connect_sync(target, namespace, auto_create, How(api_key, timeout, retry_for, tls_ca))
+
+
+def __getattr__(name: str) -> object:
+    """The names of the worker app, which are loaded when somebody asks for them."""
+    if name == "App":
+        from penstock.worker.app import App  # noqa: PLC0415 - keeps the import light
+
+        return App
+    if name == "Delivery":
+        from penstock.worker.handlers import Delivery  # noqa: PLC0415
+
+        return Delivery
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")

@@ -9,7 +9,7 @@ from penstock.errors import MissingExtra
 
 
 def main() -> int:
-    """Run the command line. Exit codes: 0 all is well, 1 damage found, 2 used wrongly."""
+    """Run the command line. `penstock.cli.exits` lists the exit codes."""
     try:
         cli = import_module("penstock.cli.app")
     except ModuleNotFoundError as exc:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
 from penstock.client.async_client import AsyncClient
-from penstock.client.connect import connect_async
+from penstock.client.connect import How, connect_async
+from penstock.durations import Duration
 
 __all__ = ["AsyncClient", "connect"]
 
@@ -17,12 +17,14 @@ __all__ = ["AsyncClient", "connect"]
 class _Connecting:
     """Can be awaited for a client, or used with `async with`."""
 
-    def __init__(self, target: str | os.PathLike[str], namespace: str, auto_create: bool) -> None:
-        self._arguments = target, namespace, auto_create
+    def __init__(
+        self, target: str | os.PathLike[str], namespace: str, auto_create: bool, how: How
+    ) -> None:
+        self._arguments = target, namespace, auto_create, how
         self._client: AsyncClient | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncClient]:
-        return asyncio.to_thread(connect_async, *self._arguments).__await__()
+        return connect_async(*self._arguments).__await__()
 
     async def __aenter__(self) -> AsyncClient:
         self._client = await self
@@ -39,7 +41,15 @@ class _Connecting:
 
 
 def connect(
-    target: str | os.PathLike[str], *, namespace: str = "default", auto_create: bool = False
+    target: str | os.PathLike[str],
+    *,
+    namespace: str = "default",
+    auto_create: bool = False,
+    api_key: str | None = None,
+    timeout: Duration = "30s",
+    retry_for: Duration = "30s",
+    tls_ca: str | os.PathLike[str] | None = None,
 ) -> _Connecting:
-    """Open a data folder: `async with penstock.aio.connect("./data") as ps`, or await it."""
-    return _Connecting(target, namespace, auto_create)
+    """A folder or a server: `async with penstock.aio.connect("./data") as ps`, or await it."""
+    how = How(api_key, timeout, retry_for, tls_ca)
+    return _Connecting(target, namespace, auto_create, how)

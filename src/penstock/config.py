@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal, get_args
 
 import msgspec
@@ -10,6 +11,7 @@ from penstock.errors import InvalidInput
 
 FsyncPolicy = Literal["always", "interval", "batch", "never"]
 CodecName = Literal["none", "lz4", "zstd", "gzip"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -68,6 +70,93 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name) is not None:
                 _at_least(name, getattr(self, name), 0)
         _at_least("segments_min", self.segments_min, 1)
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How `penstock serve` listens, whom it lets in, and how much it takes from each."""
+
+    data: str = "./data"
+    """The data folder, which is made if it is not there."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; 127.0.0.1 is for this machine alone, 0.0.0.0 for everybody."""
+
+    port: int = 8080
+    """0: any free port; the log says which."""
+
+    tls_cert: str | None = None
+    """The certificate chain, a PEM file. With it, and `tls_key`, the server speaks HTTPS."""
+
+    tls_key: str | None = None
+    """The key of the certificate, a PEM file."""
+
+    auto_create: bool = False
+    """Make a topic when somebody publishes to one, or receives from one, that is not there."""
+
+    allow_public_without_keys: bool = False
+    """Listen on an address that others can reach although there is no API key."""
+
+    free_bytes_min: int = 100 << 20
+    """Publishing is refused while the disk has less room than this."""
+
+    body_bytes_max: int = 64 << 20
+    """The longest body of a request."""
+
+    batch_messages_max: int = 100_000
+    """Messages, or receipts, in one request."""
+
+    header_bytes_max: int = 32 << 10
+    """All headers of a request together, with its first line."""
+
+    polls_max: int = 10_000
+    """Requests that may wait for messages at the same time."""
+
+    rate_per_key: float | None = None
+    """Requests a second that one API key may make; None: as many as it likes."""
+
+    burst_per_key: int = 1000
+    """So many it may make at once after a quiet time."""
+
+    rate_per_address: float | None = None
+    """Requests a second from one address, whatever the key."""
+
+    burst_per_address: int = 1000
+    """So many at once after a quiet time."""
+
+    idle_timeout_ms: int = 75_000
+    """A connection on which nothing is asked for so long is closed."""
+
+    request_timeout_ms: int = 30_000
+    """A request has to be there, to its last byte, within this time."""
+
+    stop_timeout_ms: int = 10_000
+    """What is still under way so long after the server was told to stop is cut off."""
+
+    log_level: LogLevel = "info"
+    """`info` writes a line for every request, `warning` only for what went wrong."""
+
+    def __post_init__(self) -> None:
+        _one_of("log_level", self.log_level, get_args(LogLevel))
+        if not 0 <= self.port < 1 << 16:
+            raise InvalidInput(f"port is {self.port!r}; it must be from 0 to 65535")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidInput("TLS needs both tls_cert and tls_key")
+        _at_least("free_bytes_min", self.free_bytes_min, 0)
+        for name in ("body_bytes_max", "batch_messages_max", "header_bytes_max", "polls_max"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("burst_per_key", "burst_per_address"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("idle_timeout_ms", "request_timeout_ms", "stop_timeout_ms"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("rate_per_key", "rate_per_address"):
+            rate = getattr(self, name)
+            if rate is not None and not rate > 0:
+                raise InvalidInput(f"{name} is {rate!r}; it must be more than 0, or null for none")
+
+
+def api_key() -> str | None:
+    """The key that clients use where none is given: that of PENSTOCK_API_KEY."""
+    return os.environ.get("PENSTOCK_API_KEY") or None
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ they are also what goes over the wire.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import ClassVar
 
 
@@ -120,6 +121,25 @@ class OffsetOutOfRange(LogError):
     def __init__(self, offset: int, start: int, end: int) -> None:
         self.offset, self.start, self.end = offset, start, end
         super().__init__(f"offset {offset} is outside this log, which holds {start} up to {end}")
+
+
+class DataLost(LogError):
+    """Messages that were to be read are no longer there, or damaged."""
+
+    code = "data_lost"
+
+
+class LakeConflict(PenstockError):
+    """Somebody else wrote to this lake table at the same time."""
+
+    code = "lake_conflict"
+    retriable = True
+
+
+class JavaMissing(PenstockError):
+    """Spark needs Java 17 or newer, and no 'java' is on the PATH."""
+
+    code = "java_missing"
 
 
 class DataFolderInUse(LogError):
@@ -335,3 +355,127 @@ class GroupNotFound(GroupError):
     def __init__(self, group: str) -> None:
         self.group = group
         super().__init__(f"there is no stream group {group!r}")
+
+
+# Keys and configuration: what an operator can be told.
+
+
+class KeyNotFound(PenstockError):
+    """There is no such API key."""
+
+    code = "key_not_found"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is no API key {name!r:.100}; it may have been revoked before")
+
+
+class KeysUnreadable(PenstockError):
+    """The file of API keys cannot be read, so that nobody is let in."""
+
+    code = "keys_unreadable"
+
+    def __init__(self, path: str, cause: object) -> None:
+        self.path = path
+        super().__init__(
+            f"{path} cannot be read: {cause}. Nobody is let in until it can; restore it, or "
+            "remove it and make new keys."
+        )
+
+
+class InvalidConfig(InvalidInput):
+    """A setting of the configuration is not allowed, or not known."""
+
+    code = "invalid_config"
+
+
+# The server: what a client far away can be told.
+
+
+class Unauthenticated(PenstockError):
+    """The request has no API key, or one that is not good."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(PenstockError):
+    """The API key does not allow this."""
+
+    code = "forbidden"
+
+
+class NotFound(PenstockError):
+    """There is nothing at this address."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(PenstockError):
+    """This cannot be done with what is at this address."""
+
+    code = "method_not_allowed"
+
+
+class RequestTooLarge(InvalidInput):
+    """A request is larger than the server takes."""
+
+    code = "request_too_large"
+
+
+class UnsupportedMediaType(InvalidInput):
+    """The body of a request is of a kind that is not understood."""
+
+    code = "unsupported_media_type"
+
+
+class RequestTimeout(PenstockError):
+    """The request did not arrive in time."""
+
+    code = "request_timeout"
+    retriable = True
+
+
+class TooManyRequests(PenstockError):
+    """The client makes more requests than it may."""
+
+    code = "too_many_requests"
+    retriable = True
+
+    def __init__(self, retry_after_s: float) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(f"too many requests; try again in {retry_after_s:.3g} s")
+
+
+class Unavailable(PenstockError):
+    """The server cannot be reached, or cannot take the request now."""
+
+    code = "unavailable"
+    retriable = True
+
+
+class ProtocolError(PenstockError):
+    """What came back is not the answer of a Penstock server."""
+
+    code = "protocol_error"
+
+
+# Workers: what a handler may raise to say what it wants.
+
+
+class Reject(PenstockError):
+    """Raised by a handler: no retry would help, so the message goes to the dead letters."""
+
+    code = "rejected"
+
+
+class Retry(PenstockError):
+    """Raised by a handler: not now. The message comes again, after `delay` if it is given."""
+
+    code = "retry"
+    retriable = True
+
+    def __init__(
+        self, message: str | None = None, *, delay: str | float | timedelta | None = None
+    ) -> None:
+        self.delay = delay
+        super().__init__(message)

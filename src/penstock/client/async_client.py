@@ -9,7 +9,7 @@ from typing import Self
 
 from penstock.broker.dead_letters import Chosen, DeadLetters, Letter
 from penstock.broker.delays import DelayedMessage
-from penstock.client.messages import AsyncReceivedBatch, AsyncReceivedMessage, held
+from penstock.client.messages import AsyncReceivedBatch, AsyncReceivedMessage, held, leased
 from penstock.client.operations import Operations, Position
 from penstock.client.producer import Acks, Producer, producer_config
 from penstock.client.streams import AsyncStream, stream_config, stream_topics
@@ -38,6 +38,7 @@ class AsyncClient(Operations):
     delete_stream_group = threaded(Operations._delete_stream_group)
     seek = threaded(Operations._seek)
     peek = threaded(Operations._peek)
+    read = threaded(Operations._read)
     purge = threaded(Operations._purge)
     publish = awaiting(Operations._publish)
     publish_batch = awaiting(Operations._publish_batch)
@@ -63,7 +64,7 @@ class AsyncClient(Operations):
         delivered = yield from self._take(
             name, group, max_messages, wait, visibility, consumer, partition
         )
-        return held(AsyncReceivedMessage, self._broker, name, group, delivered)
+        return held(AsyncReceivedMessage, leased(self._broker, name, group, delivered))
 
     def _receive_batch(
         self,
@@ -81,7 +82,7 @@ class AsyncClient(Operations):
         delivered = yield from self._take(
             name, group, max_messages, wait, visibility, consumer, partition
         )
-        return AsyncReceivedBatch(self._broker, name, group, delivered)
+        return AsyncReceivedBatch(leased(self._broker, name, group, delivered))
 
     receive = awaiting(_receive)
     receive_batch = awaiting(_receive_batch)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.broker.dead_letters import DeadLetters
-from penstock.client.messages import ReceivedBatch, ReceivedMessage, held
+from penstock.client.messages import ReceivedBatch, ReceivedMessage, held, leased
 from penstock.client.operations import Operations, Position
 from penstock.client.producer import Acks, Producer, producer_config
 from penstock.client.streams import Stream, stream_config, stream_topics
@@ -36,6 +36,7 @@ class Client(Operations):
     delete_stream_group = Operations._delete_stream_group
     seek = Operations._seek
     peek = Operations._peek
+    read = Operations._read
     purge = Operations._purge
     publish = blocking(Operations._publish)
     publish_batch = blocking(Operations._publish_batch)
@@ -61,7 +62,7 @@ class Client(Operations):
         delivered = yield from self._take(
             name, group, max_messages, wait, visibility, consumer, partition
         )
-        return held(ReceivedMessage, self._broker, name, group, delivered)
+        return held(ReceivedMessage, leased(self._broker, name, group, delivered))
 
     def _receive_batch(
         self,
@@ -79,7 +80,7 @@ class Client(Operations):
         delivered = yield from self._take(
             name, group, max_messages, wait, visibility, consumer, partition
         )
-        return ReceivedBatch(self._broker, name, group, delivered)
+        return ReceivedBatch(leased(self._broker, name, group, delivered))
 
     receive = blocking(_receive)
     receive_batch = blocking(_receive_batch)

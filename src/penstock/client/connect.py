@@ -2,26 +2,85 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from typing import TYPE_CHECKING, cast
 
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.broker.names import topic_name
 from penstock.client.async_client import AsyncClient
 from penstock.client.client import Client
+from penstock.durations import Duration
 from penstock.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from penstock.client.remote.client import RemoteConfig
+
+
+def is_url(target: str | os.PathLike[str]) -> bool:
+    return "://" in os.fspath(target)
 
 
 def open_broker(target: str | os.PathLike[str], namespace: str, auto_create: bool) -> Broker:
-    text = os.fspath(target)
     topic_name("any", namespace)  # before a folder is made and locked for nothing
-    if "://" in text:
-        raise InvalidInput(f"{text}: only data folders can be opened; remote brokers are to come")
-    return Broker(text, BrokerConfig(auto_create=auto_create))
+    return Broker(os.fspath(target), BrokerConfig(auto_create=auto_create))
 
 
-def connect_sync(target: str | os.PathLike[str], namespace: str, auto_create: bool) -> Client:
-    return Client(open_broker(target, namespace, auto_create), namespace)
+def connect_sync(
+    target: str | os.PathLike[str], namespace: str, auto_create: bool, how: How
+) -> Client:
+    if not is_url(target):
+        how.refuse_for_folder()
+        return Client(open_broker(target, namespace, auto_create), namespace)
+    from penstock.client.remote.client import connect_remote  # noqa: PLC0415 - needs an extra
+
+    _refuse_auto_create(auto_create)
+    # Another class with the same methods: tests compare the signatures.
+    return cast(Client, connect_remote(os.fspath(target), namespace, how.config()))
 
 
-def connect_async(target: str | os.PathLike[str], namespace: str, auto_create: bool) -> AsyncClient:
-    return AsyncClient(open_broker(target, namespace, auto_create), namespace)
+async def connect_async(
+    target: str | os.PathLike[str], namespace: str, auto_create: bool, how: How
+) -> AsyncClient:
+    if not is_url(target):
+        how.refuse_for_folder()
+        broker = await asyncio.to_thread(open_broker, target, namespace, auto_create)
+        return AsyncClient(broker, namespace)
+    from penstock.client.remote.client import connect_remote_async  # noqa: PLC0415
+
+    _refuse_auto_create(auto_create)
+    loop = asyncio.get_running_loop()
+    client = await asyncio.to_thread(
+        connect_remote_async, os.fspath(target), namespace, how.config(), loop
+    )
+    return cast(AsyncClient, client)
+
+
+class How:
+    """What only a connection to a server takes."""
+
+    def __init__(
+        self,
+        api_key: str | None,
+        timeout: Duration,
+        retry_for: Duration,
+        tls_ca: str | os.PathLike[str] | None,
+    ) -> None:
+        self._api_key = api_key
+        self._timeout = timeout
+        self._retry_for = retry_for
+        self._tls_ca = None if tls_ca is None else os.fspath(tls_ca)
+
+    def refuse_for_folder(self) -> None:
+        if self._api_key is not None or self._tls_ca is not None:
+            raise InvalidInput("api_key and tls_ca are for a server; a folder needs neither")
+
+    def config(self) -> RemoteConfig:
+        from penstock.client.remote.client import remote_config  # noqa: PLC0415
+
+        return remote_config(self._api_key, self._timeout, self._retry_for, self._tls_ca)
+
+
+def _refuse_auto_create(auto_create: bool) -> None:
+    if auto_create:
+        raise InvalidInput("auto_create is for a folder; for a server it is a setting of its own")

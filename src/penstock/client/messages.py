@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -25,48 +26,70 @@ if TYPE_CHECKING:
     from penstock.broker.partition import Settled
 
 
-class Lease:
+class Lease(ABC):
     """What all messages of one receive from one partition share."""
 
-    __slots__ = ("broker", "group", "nonce", "partition", "topic")
+    __slots__ = ("group", "nonce", "partition", "topic")
 
-    def __init__(
-        self, broker: Broker, topic: TopicName, group: str, partition: int, nonce: int
-    ) -> None:
-        self.broker = broker
+    def __init__(self, topic: TopicName, group: str, partition: int, nonce: int) -> None:
         self.topic = topic
         self.group = group
         self.partition = partition
         self.nonce = nonce
 
-    def ack(self, offsets: Offsets | None) -> Settled:
-        return self.broker.ack(self.topic, self.partition, self.group, self.nonce, offsets)
+    @abstractmethod
+    def settle(self, verb: str, offsets: Offsets, **how: Any) -> Steps[None]:
+        """Ack, nack, reject or extend some of its messages; raises what was refused."""
 
-    def nack(self, offsets: Offsets | None, delay: Duration | None, error: str) -> Settled:
-        return self.broker.nack(
-            self.topic,
-            self.partition,
-            self.group,
-            self.nonce,
-            offsets,
-            delay_ns=None if delay is None else parse_ns(delay, "delay"),
-            error=error,
-        )
+    @abstractmethod
+    def settle_whole(self, others: Sequence[Any], verb: str, **how: Any) -> Steps[None]:
+        """All messages of this lease and of others of the same receive."""
 
-    def reject(self, offsets: Offsets | None, error: str) -> Settled:
-        return self.broker.reject(
-            self.topic, self.partition, self.group, self.nonce, offsets, error=error
-        )
 
-    def extend(self, offsets: Offsets | None, visibility: Duration) -> Settled:
-        return self.broker.extend(
-            self.topic,
-            self.partition,
-            self.group,
-            self.nonce,
-            offsets,
-            visibility_ns=parse_ns(visibility, "visibility"),
+class EmbeddedLease(Lease):
+    """A lease of a broker in this process."""
+
+    __slots__ = ("broker",)
+
+    def __init__(
+        self, broker: Broker, topic: TopicName, group: str, partition: int, nonce: int
+    ) -> None:
+        super().__init__(topic, group, partition, nonce)
+        self.broker = broker
+
+    def settle(self, verb: str, offsets: Offsets, **how: Any) -> Steps[None]:
+        return _confirm(self._ask(verb, offsets, how))
+
+    def settle_whole(self, others: Sequence[EmbeddedLease], verb: str, **how: Any) -> Steps[None]:
+        """On each partition, also if it is too late on another one; then the first error."""
+        outcomes: list[Settled] = []
+        lost: DeliveryError | None = None
+        for lease in (self, *others):
+            try:
+                outcomes.append(lease._ask(verb, None, how))
+            except DeliveryError as exc:
+                lost = lost or exc
+        yield from _confirm(*outcomes)
+        if lost is not None:
+            raise lost
+
+    def _ask(self, verb: str, offsets: Offsets | None, how: dict[str, Any]) -> Settled:
+        settle = getattr(self.broker, verb)
+        settled: Settled = settle(
+            self.topic, self.partition, self.group, self.nonce, offsets, **how
         )
+        return settled
+
+
+Leased: TypeAlias = list[tuple[Lease, list[tuple[Batch, int]]]]
+"""What a receive handed out: each lease, and its messages with their delivery counts."""
+
+
+def leased(broker: Broker, topic: TopicName, group: str, delivered: Sequence[Delivered]) -> Leased:
+    return [
+        (EmbeddedLease(broker, topic, group, each.partition, each.nonce), each.pieces)
+        for each in delivered
+    ]
 
 
 class Held:
@@ -143,24 +166,26 @@ class Held:
 
     def _ack(self) -> Steps[None]:
         """The message is done."""
-        return self._settle(self._lease.ack(Offsets(self._message.offset, 1)))
+        return self._settle("ack")
 
     def _nack(self, delay: Duration | None = None, error: str = "") -> Steps[None]:
         """Try it again after a delay, by default the topic's backoff."""
-        return self._settle(self._lease.nack(Offsets(self._message.offset, 1), delay, error))
+        return self._settle("nack", **_nack_how(delay, error))
 
     def _reject(self, reason: str = "") -> Steps[None]:
         """Give it up: straight to the dead letters."""
-        return self._settle(self._lease.reject(Offsets(self._message.offset, 1), reason))
+        return self._settle("reject", error=reason)
 
     def _extend(self, visibility: Duration) -> Steps[None]:
         """Hold it for this long from now on."""
-        settled = self._lease.extend(Offsets(self._message.offset, 1), visibility)
-        yield from _confirm(settled)
+        visibility_ns = parse_ns(visibility, "visibility")
+        offsets = Offsets(self._message.offset, 1)
+        return self._lease.settle("extend", offsets, visibility_ns=visibility_ns)
 
-    def _settle(self, settled: Settled) -> Steps[None]:
+    def _settle(self, verb: str, **how: Any) -> Steps[None]:
+        steps = self._lease.settle(verb, Offsets(self._message.offset, 1), **how)
         self._settled = True
-        return _confirm(settled)
+        return steps
 
     def _finish(self, error: BaseException | None) -> Steps[None]:
         """What leaving a `with` block means."""
@@ -222,18 +247,11 @@ class AsyncReceivedMessage(Held):
 HeldType = TypeVar("HeldType", bound=Held)
 
 
-def held(
-    kind: type[HeldType],
-    broker: Broker,
-    topic: TopicName,
-    group: str,
-    delivered: Sequence[Delivered],
-) -> list[HeldType]:
+def held(kind: type[HeldType], handed_out: Leased) -> list[HeldType]:
     """What a receive handed out, message by message."""
     found: list[HeldType] = []
-    for each in delivered:
-        lease = Lease(broker, topic, group, each.partition, each.nonce)
-        for batch, delivery_count in each.pieces:
+    for lease, pieces in handed_out:
+        for batch, delivery_count in pieces:
             found += [kind(message, delivery_count, lease) for message in batch.messages()]
     return found
 
@@ -241,12 +259,8 @@ def held(
 class HeldBatch:
     """Many messages as columns, settled together."""
 
-    def __init__(
-        self, broker: Broker, topic: TopicName, group: str, delivered: Sequence[Delivered]
-    ) -> None:
-        self._leases = [
-            (Lease(broker, topic, group, d.partition, d.nonce), d.pieces) for d in delivered
-        ]
+    def __init__(self, handed_out: Leased) -> None:
+        self._leases = handed_out
 
     def __len__(self) -> int:
         return sum(len(batch) for _, pieces in self._leases for batch, _ in pieces)
@@ -277,32 +291,24 @@ class HeldBatch:
 
     def _ack(self) -> Steps[None]:
         """All of them are done."""
-        yield from self._settle(Lease.ack)
+        return self._settle("ack")
 
     def _nack(self, delay: Duration | None = None, error: str = "") -> Steps[None]:
         """Try all of them again after a delay, by default the topic's backoff."""
-        yield from self._settle(lambda lease, every: lease.nack(every, delay, error))
+        return self._settle("nack", **_nack_how(delay, error))
 
     def _reject(self, reason: str = "") -> Steps[None]:
         """Give all of them up: straight to the dead letters."""
-        yield from self._settle(lambda lease, every: lease.reject(every, reason))
+        return self._settle("reject", error=reason)
 
     def _extend(self, visibility: Duration) -> Steps[None]:
         """Hold all of them for this long from now on."""
-        yield from self._settle(lambda lease, every: lease.extend(every, visibility))
+        return self._settle("extend", visibility_ns=parse_ns(visibility, "visibility"))
 
-    def _settle(self, settle: Callable[[Lease, None], Settled]) -> Steps[None]:
-        """On each partition, also if it is too late on another one; then the first error."""
-        outcomes: list[Settled] = []
-        lost: DeliveryError | None = None
-        for lease, _ in self._leases:
-            try:
-                outcomes.append(settle(lease, None))
-            except DeliveryError as exc:
-                lost = lost or exc
-        yield from _confirm(*outcomes)
-        if lost is not None:
-            raise lost
+    def _settle(self, verb: str, **how: Any) -> Steps[None]:
+        if self._leases:
+            first, *others = [lease for lease, _ in self._leases]
+            yield from first.settle_whole(others, verb, **how)
 
 
 class ReceivedBatch(HeldBatch):
@@ -326,6 +332,10 @@ _TABLE_SCHEMA = READ_SCHEMA.append(pa.field("partition", pa.int32())).append(
 
 def _repeat(number: int, rows: int) -> Any:
     return pa.repeat(pa.scalar(number, pa.int32()), rows)
+
+
+def _nack_how(delay: Duration | None, error: str) -> dict[str, Any]:
+    return {"delay_ns": None if delay is None else parse_ns(delay, "delay"), "error": error}
 
 
 def _confirm(*outcomes: Settled) -> Steps[None]:

@@ -23,6 +23,7 @@ from penstock.broker.partition import Delivered
 from penstock.broker.settings import WAIT_MS_MAX, TopicSettings, parse_ttl_us
 from penstock.broker.stats import TopicStats
 from penstock.broker.streams import StreamGroup
+from penstock.broker.topic import Producer as ProducerOf
 from penstock.client.results import Delayed, Published, PublishedBatch, published
 from penstock.client.streams import StreamReader
 from penstock.client.waiting import Signal, Steps, Wait
@@ -31,7 +32,7 @@ from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import BrokerClosed, DeliveryError, InvalidInput
 from penstock.group.assignment import TopicPartition
-from penstock.log.base import DONE
+from penstock.log.base import DONE, Batches
 from penstock.record.batch import Batch, HeaderMap, Message, Payload
 from penstock.record.plain import Single
 from penstock.record.schema import Priority
@@ -135,11 +136,20 @@ class Operations:
         ttl: Duration | None = None,
         partition: int | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        producer: tuple[int, int, int] | None = None,
     ) -> Steps[PublishedBatch]:
-        """Publish many messages at once: lists of values and what goes with them, or Arrow."""
-        batch = self._expiring(_batch(messages, keys, headers, priority), ttl, None)
+        """Publish many messages at once: lists of values and what goes with them, or Arrow.
+
+        `producer` is for who numbers messages itself, partition by partition, so that what is sent
+        again is not stored twice: an id, an epoch, and the number of the first message.
+        """
+        batch = self._expiring(as_batch(messages, keys, headers, priority), ttl, None)
         placed = self._broker.publish(
-            self._name(topic), batch, partition=partition, dedup_ids=dedup_ids
+            self._name(topic),
+            batch,
+            partition=partition,
+            producer=None if producer is None else ProducerOf(*producer),
+            dedup_ids=dedup_ids,
         )
         for each in placed:
             yield from _durable(each.durable)
@@ -161,10 +171,10 @@ class Operations:
         """Publish many messages to be delivered later, all at once or each at its own time.
 
         Returns their ids, to cancel them by."""
-        batch = _batch(messages, keys, headers, priority)
+        batch = as_batch(messages, keys, headers, priority)
         due: Any
         if isinstance(deliver_at, Sequence | np.ndarray):
-            due = _moments_us(deliver_at)
+            due = moments_us(deliver_at)
             if len(due) != len(batch):
                 raise InvalidInput(f"{len(batch)} messages, but {len(due)} of deliver_at")
         else:
@@ -360,6 +370,12 @@ class Operations:
             offset = read.next_offset
         return found[:limit]
 
+    def _read(self, topic: str, partition: int, at: Position, max_bytes: int = 4 << 20) -> Batches:
+        """Messages of a partition as columns, as they lie in the log, and where to go on."""
+        name = self._name(topic)
+        offset = self._positions(name, at, partition)[partition]
+        return self._broker.read(name, partition, offset, max_bytes)
+
     def _purge(self, topic: str, *, group: str | None = None) -> int:
         """Drop every message of a topic, or skip them all for one group; how many there were."""
         return self._broker.purge(self._name(topic), group)
@@ -405,12 +421,13 @@ class Operations:
             stream.leave(failed=True)
 
 
-def _batch(
+def as_batch(
     messages: Messages,
     keys: Sequence[Payload] | None,
     headers: Sequence[HeaderMap | None] | None,
     priority: int | str | Sequence[int | str],
 ) -> Batch:
+    """Messages as `publish_batch` takes them, as a batch."""
     if isinstance(messages, Batch | pa.Table | pa.RecordBatch):
         if keys is not None or headers is not None or priority != Priority.NORMAL:
             raise InvalidInput("a table brings its own columns 'key', 'headers' and 'priority'")
@@ -422,7 +439,8 @@ def _batch(
     return Batch.build(messages, keys=keys, headers=headers, priority=priority)
 
 
-def _moments_us(moments: Sequence[Moment] | NDArray[Any]) -> Int64s:
+def moments_us(moments: Sequence[Moment] | NDArray[Any]) -> Int64s:
+    """Moments as `schedule_batch` takes them, in microseconds since 1970."""
     if set(map(type, moments)) == {float}:
         # Many at once. Up to here, which is the year 2255, a float counts microseconds exactly.
         seconds = np.array(moments)

@@ -21,7 +21,7 @@ from penstock.config import LogConfig
 from penstock.durations import Duration, parse_ms
 from penstock.errors import InvalidInput, PenstockError
 from penstock.log.appender import BufferedAppender, Sent
-from penstock.log.base import DONE, Appended
+from penstock.log.base import DONE, Appendable, Appended
 from penstock.record.batch import Batch
 
 Acks = Literal["none", "leader", "all"]
@@ -59,8 +59,11 @@ class Producer:
     def __init__(self, broker: Broker, name: TopicName, config: ProducerConfig) -> None:
         self._broker = broker
         self._topic: Topic = broker.topic(name)
+        self._id = new_producer_id()
+        self._gather(config)
+
+    def _gather(self, config: ProducerConfig) -> None:
         self._config = config
-        self._id = random.getrandbits(62) + 1
         self._turn = count()
         self._appenders: list[BufferedAppender] = []
         self._open_appenders()
@@ -75,7 +78,7 @@ class Producer:
         ttl: Duration | None = None,
     ) -> Sent:
         """Add a message to the batch of its partition. `result()` of what returns is its offset."""
-        if len(self._topic.partitions) == 1:
+        if self._partitions() == 1:
             appender = self._appenders[0]
         else:
             appender = self._appenders[self._partition_of(key)]
@@ -83,7 +86,7 @@ class Producer:
             return appender.send(value, key)
         expires_at_us = None
         if ttl is not None:
-            expires_at_us = self._broker.clock.wall_ns() // 1000 + parse_ttl_us(ttl)
+            expires_at_us = self._now_us() + parse_ttl_us(ttl)
         return appender.send(
             value, key, headers=headers, priority=priority, expires_at_us=expires_at_us
         )
@@ -118,24 +121,34 @@ class Producer:
         self.close()
 
     def _partition_of(self, key: bytes | str | None) -> int:
-        if len(self._appenders) < len(self._topic.partitions):  # some were added
+        if len(self._appenders) < self._partitions():  # some were added
             self._open_appenders()
         if key is None:
             # Neighbours stay together, so that batches fill; the next batch goes elsewhere.
             return next(self._turn) // self._config.messages_max % len(self._appenders)
-        return mmh3.hash(key, signed=False) % len(self._topic.partitions)
+        return mmh3.hash(key, signed=False) % self._partitions()
 
     def _open_appenders(self) -> None:
-        for number in range(len(self._appenders), len(self._topic.partitions)):
-            sink = _PartitionSink(self._broker, self._topic, number, self._id, self._config)
+        for number in range(len(self._appenders), self._partitions()):
             self._appenders.append(
                 BufferedAppender(
-                    sink,
+                    self._sink(number),
                     messages_max=self._config.messages_max,
                     bytes_max=self._config.bytes_max,
                     linger_ms=self._config.linger_ms,
                 )
             )
+
+    # Where the topic is: here, or, in a subclass, far away.
+
+    def _partitions(self) -> int:
+        return len(self._topic.partitions)
+
+    def _sink(self, number: int) -> Appendable:
+        return _PartitionSink(self._broker, self._topic, number, self._id, self._config)
+
+    def _now_us(self) -> int:
+        return self._broker.clock.wall_ns() // 1000
 
 
 class _PartitionSink:
@@ -168,6 +181,10 @@ class _PartitionSink:
         durable = placed.durable if self._sending.acks == "all" else DONE
         first = placed.first_offset
         return Appended(first, first + len(batch), 0, placed.ulid, durable)
+
+
+def new_producer_id() -> int:
+    return random.getrandbits(62) + 1
 
 
 def producer_config(

@@ -111,7 +111,7 @@ class StreamReader:
         self._broker = broker
         self._names = {str(name): name for name in topics}
         self._group = group
-        self._start = _start(start)
+        self._start = parse_start(start)
         self._config = config
         self._member = Member(config.member_id)
         self._lock = threading.RLock()
@@ -190,7 +190,7 @@ class StreamReader:
 
     def seek(self, to: Position, *, partition: int | None = None, topic: str | None = None) -> None:
         """Read on from elsewhere: on all partitions that are assigned, or on some of them."""
-        start = _start(to)
+        start = parse_start(to)
         with self._lock:
             places = [
                 place
@@ -441,7 +441,7 @@ def _place(message: StreamMessage) -> TopicPartition:
     return TopicPartition(message.topic, message.partition)
 
 
-def _start(position: Position) -> Start:
+def parse_start(position: Position) -> Start:
     if position == "earliest":
         return Earliest()
     if position == "latest":

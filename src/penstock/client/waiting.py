@@ -1,6 +1,7 @@
 """What has to wait is written once, without waiting, and driven by a thread or an event loop.
 
-An operation is a generator that yields what it waits for and is sent whether it came in time.
+An operation is a generator that yields what it waits for and is sent what came of it: of a future,
+whether it was there in time; of a request to a server, the answer.
 `blocking` makes a method of it, `awaiting` a coroutine.
 """
 
@@ -12,11 +13,19 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 S = TypeVar("S")
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+class Step(Protocol):
+    """What an operation waits for. What comes of it is sent, or thrown, into the operation."""
+
+    def block(self) -> Any: ...
+
+    def wait(self) -> Coroutine[Any, Any, Any]: ...
 
 
 class Wait(NamedTuple):
@@ -25,8 +34,20 @@ class Wait(NamedTuple):
     future: Future[Any]
     timeout_s: float | None = None
 
+    def block(self) -> bool:
+        """Whether it came in time."""
+        return self.future.done() or bool(wait_for([self.future], self.timeout_s).done)
 
-Steps: TypeAlias = Generator[Wait, bool, T]
+    async def wait(self) -> bool:
+        if not self.future.done():
+            waiting = asyncio.wrap_future(self.future)
+            await asyncio.wait([waiting], timeout=self.timeout_s)
+            if waiting.done():
+                waiting.exception()  # heard; the operation itself raises it
+        return self.future.done()
+
+
+Steps: TypeAlias = Generator[Step, Any, T]
 
 
 class Signal:
@@ -44,10 +65,14 @@ class Signal:
 def run(steps: Steps[T]) -> T:
     """Drive an operation in this thread."""
     try:
-        wait = next(steps)
+        step = next(steps)
         while True:
-            came = wait.future.done() or bool(wait_for([wait.future], wait.timeout_s).done)
-            wait = steps.send(came)
+            try:
+                came = step.block()
+            except BaseException as exc:  # noqa: BLE001 - the operation hears of it
+                step = steps.throw(exc)
+            else:
+                step = steps.send(came)
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -56,18 +81,14 @@ def run(steps: Steps[T]) -> T:
 async def run_async(steps: Steps[T]) -> T:
     """Drive an operation on the event loop. A cancelled wait ends the operation."""
     try:
-        wait = next(steps)
+        step = next(steps)
         while True:
-            if not wait.future.done():
-                waiting = asyncio.wrap_future(wait.future)
-                try:
-                    await asyncio.wait([waiting], timeout=wait.timeout_s)
-                except BaseException:
-                    steps.close()
-                    raise
-                if waiting.done():
-                    waiting.exception()  # heard; the operation itself raises it
-            wait = steps.send(wait.future.done())
+            try:
+                came = await step.wait()
+            except BaseException as exc:  # noqa: BLE001 - the operation hears of it
+                step = steps.throw(exc)
+            else:
+                step = steps.send(came)
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -111,5 +132,5 @@ def threaded(
 
 def _show_public_name(operation: Callable[..., Any]) -> None:
     """Let help() and the error of a wrong call name the method that people call."""
-    operation.__name__ = operation.__name__.lstrip("_")
-    operation.__qualname__ = operation.__qualname__.replace("._", ".")
+    operation.__name__ = operation.__name__.removeprefix("ask_").lstrip("_")
+    operation.__qualname__ = operation.__qualname__.replace("._", ".").replace(".ask_", ".")

@@ -223,6 +223,12 @@ class Laid(Plain):
             self._found = [values[start:end] for start, end in pairwise(self._ends)]
         return self._found
 
+    @property
+    def data(self) -> Any:
+        if self._made is None:
+            self._made = pa.ipc.read_record_batch(pa.py_buffer(self._body), _SCHEMA)
+        return self._made
+
     def __len__(self) -> int:
         return len(self._ends) - 1
 

@@ -13,10 +13,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from penstock.broker.broker import Broker
+from penstock.broker.names import TopicName
 from penstock.client.async_client import AsyncClient
 from penstock.client.client import Client
+from penstock.client.remote.client import RemoteConfig, connect_remote, connect_remote_async
+from tests.integration.server.running import RunningServer
 
 ANSWER_S_MAX = 60
+QUICK = RemoteConfig(retry_for_ms=300)
 
 
 class Door(Protocol):
@@ -28,22 +32,29 @@ class Door(Protocol):
         """Close the client, and the broker with it."""
         ...
 
+    def polls(self, name: TopicName) -> int:
+        """How many calls wait for news of a topic."""
+        ...
+
 
 class SyncDoor:
     def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker = broker
         self.client: Any = Client(broker, namespace)
 
     def close(self) -> None:
         self.client.close()
+
+    def polls(self, name: TopicName) -> int:
+        return len(self._broker.topic(name).waiters)
 
 
 class AsyncDoor:
     """The client for asyncio, on an event loop in a thread of its own."""
 
     def __init__(self, broker: Broker, namespace: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
+        self._broker = broker
+        self._start_loop()
         self.client: Any = Blocking(AsyncClient(broker, namespace), self._wait)
 
     def close(self) -> None:
@@ -53,11 +64,56 @@ class AsyncDoor:
             self._thread.join()
             self._loop.close()
 
+    def polls(self, name: TopicName) -> int:
+        return len(self._broker.topic(name).waiters)
+
+    def _start_loop(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
     def _wait(self, awaitable: Awaitable[Any]) -> Any:
         async def answer() -> Any:
             return await awaitable
 
         return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(ANSWER_S_MAX)
+
+
+class RemoteDoor:
+    """A server on the broker, and a client that reaches it over HTTP."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker = broker
+        self._server = RunningServer(broker, auto_create=broker.config.auto_create)
+        # As `penstock.connect` does, but with the time of the test.
+        self.client: Any = connect_remote(self._server.url, namespace, QUICK, broker.clock)
+
+    def close(self) -> None:
+        self.client.close()
+        self._server.stop()
+        self._broker.close()
+
+    def polls(self, name: TopicName) -> int:
+        return len(self._server.door.polls)
+
+
+class AsyncRemoteDoor(AsyncDoor):
+    """The same with the client for asyncio."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker = broker
+        self._server = RunningServer(broker, auto_create=broker.config.auto_create)
+        self._start_loop()
+        client = connect_remote_async(self._server.url, namespace, QUICK, self._loop, broker.clock)
+        self.client = Blocking(client, self._wait)
+
+    def close(self) -> None:
+        super().close()
+        self._server.stop()
+        self._broker.close()
+
+    def polls(self, name: TopicName) -> int:
+        return len(self._server.door.polls)
 
 
 class Blocking:
@@ -111,4 +167,9 @@ class Blocking:
         return result
 
 
-DOORS: dict[str, type[SyncDoor] | type[AsyncDoor]] = {"sync": SyncDoor, "async": AsyncDoor}
+DOORS: dict[str, Callable[[Broker, str], Door]] = {
+    "sync": SyncDoor,
+    "async": AsyncDoor,
+    "remote": RemoteDoor,
+    "async-remote": AsyncRemoteDoor,
+}

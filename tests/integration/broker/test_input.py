@@ -169,10 +169,21 @@ def test_a_duration_can_be_said_in_many_ways(duration: Any, ps: Any) -> None:
     assert ps.create_topic("orders", visibility=duration).visibility_ms == 90_000
 
 
-@pytest.mark.parametrize("target", ["http://localhost:8080", "https://x", "nats://y"])
-def test_a_url_is_not_taken_for_a_folder(target: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="only data folders"):
-        penstock.connect(target)
+def test_a_url_of_something_else_is_not_taken_for_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="give a folder, http://host:port or https"):
+        penstock.connect("nats://y")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_for_a_server_is_refused_for_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="a folder needs neither"):
+        penstock.connect(tmp_path / "data", api_key="k")
+    with pytest.raises(InvalidInput, match="auto_create is for a folder"):
+        penstock.connect("http://127.0.0.1:1", auto_create=True)
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_wrong_namespace_opens_nothing(tmp_path: Path) -> None:

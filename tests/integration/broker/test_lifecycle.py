@@ -117,19 +117,19 @@ def test_a_closed_broker_leaves_a_clean_folder(world: World) -> None:
     assert len(world.ps.receive("orders", "g", 100)) == 15
 
 
-def test_a_closed_client_says_so(world: World) -> None:
-    world.ps.create_topic("orders")
-    world.ps.publish("orders", b"x")
-    (message,) = world.ps.receive("orders", "g")
-    world.broker.close()
-    world.broker.close()  # once is enough, twice does no harm
+def test_a_closed_client_says_so(here: World) -> None:
+    here.ps.create_topic("orders")
+    here.ps.publish("orders", b"x")
+    (message,) = here.ps.receive("orders", "g")
+    here.broker.close()
+    here.broker.close()  # once is enough, twice does no harm
     for ask in (
-        lambda: world.ps.publish("orders", b"x"),
-        lambda: world.ps.receive("orders", "g"),
-        lambda: world.ps.create_topic("others"),
-        lambda: world.ps.stats("orders"),
-        lambda: world.ps.stream("orders", "s"),
-        lambda: world.ps.delete_topic("orders"),
+        lambda: here.ps.publish("orders", b"x"),
+        lambda: here.ps.receive("orders", "g"),
+        lambda: here.ps.create_topic("others"),
+        lambda: here.ps.stats("orders"),
+        lambda: here.ps.stream("orders", "s"),
+        lambda: here.ps.delete_topic("orders"),
         message.ack,
     ):
         with pytest.raises(BrokerClosed, match=r"was closed; connect again|closed"):

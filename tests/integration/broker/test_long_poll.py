@@ -152,10 +152,10 @@ def test_news_that_are_not_for_it_do_not_end_the_wait(world: World) -> None:
     assert values(waiting.result()) == [b"here"]
 
 
-def test_nobody_is_left_waiting_when_the_broker_closes(world: World) -> None:
-    world.ps.create_topic("orders")
-    waiting = poll(world)
-    world.broker.close()
+def test_nobody_is_left_waiting_when_the_broker_closes(here: World) -> None:
+    here.ps.create_topic("orders")
+    waiting = poll(here)
+    here.broker.close()
     with pytest.raises(BrokerClosed):
         waiting.result()
 

@@ -70,7 +70,9 @@ def test_range_cuts_topics_alike_and_sticky_moves_little(world: World) -> None:
         ps.stream("left", "best", assignor="best")
 
 
-def test_who_keeps_a_partition_never_pauses_on_it(wide: Any) -> None:
+def test_who_keeps_a_partition_never_pauses_on_it(here: World) -> None:
+    wide = here.ps
+    wide.create_topic("orders", partitions=4)
     for partition in range(4):
         wide.publish_batch(
             "orders", [b"%d-%d" % (partition, n) for n in range(4)], partition=partition
@@ -135,11 +137,13 @@ def test_a_silent_member_loses_its_partitions_after_its_session(wide: Any, world
     assert list(wide.describe_stream_group("audit").members) == ["second"]
 
 
-def test_a_busy_member_stays_because_the_housekeeper_beats_for_it(wide: Any, world: World) -> None:
+def test_a_busy_member_stays_because_the_housekeeper_beats_for_it(here: World) -> None:
+    wide = here.ps
+    wide.create_topic("orders", partitions=4)
     first, second = wide.stream("orders", "audit"), wide.stream("orders", "audit")
     settle(first, second)
     for _ in range(30):
-        world.pass_(3)  # 90 s in which nobody asks for a message
+        here.pass_(3)  # 90 s in which nobody asks for a message
     assert len(wide.describe_stream_group("audit").members) == 2
     assert sorted(map(len, owned(first, second))) == [2, 2]
 

@@ -205,12 +205,13 @@ def test_partitions_are_added_while_others_publish_and_consume(sync: World) -> N
                 sent.append(value)
 
     def consume() -> None:
-        while not stop or len(got) < len(sent):
+        while not publishing.done or len(got) < len(sent):
             for message in ps.receive("orders", "g", 20, wait="50ms"):
                 message.ack()
                 got.append(message.value)
 
-    workers = [Background(publish), Background(consume)]
+    publishing = Background(publish)
+    workers = [publishing, Background(consume)]
     for partitions in (2, 5):
         until(lambda: len(got) > 50 * partitions)  # noqa: B023 - it is called at once
         assert ps.alter_topic("orders", partitions=partitions).partitions == partitions

@@ -245,27 +245,27 @@ def test_a_group_that_was_never_on_a_partition_has_not_consumed_it(world: World)
     assert take(ps, group="half") == [b"1"]
 
 
-def test_a_stream_group_counts_too(world: World) -> None:
-    ps = world.ps
+def test_a_stream_group_counts_too(here: World) -> None:
+    ps = here.ps
     ps.create_topic("orders", partitions=2, retention_mode="consumed")
     ps.publish_batch("orders", [b"a", b"b"], partition=0)
     ps.publish_batch("orders", [b"c"], partition=1)
     assert len(take(ps, group="queue")) == 3
     with ps.stream("orders", "audit", commit_every=None) as stream:
-        world.pass_(2 * MINUTE)
-        assert (start(world, 0), start(world, 1)) == (0, 0)  # it is here, and has committed nothing
+        here.pass_(2 * MINUTE)
+        assert (start(here, 0), start(here, 1)) == (0, 0)  # it is here, and has committed nothing
         assert stream.next(0).value == b"a"
         stream.commit()
-        world.pass_(2 * MINUTE)
-        assert (start(world, 0), start(world, 1)) == (1, 0)
-    world.restart()
-    world.pass_(2 * MINUTE)
-    assert (start(world, 0), start(world, 1)) == (1, 0)
-    with world.ps.stream("orders", "audit", commit_every=None) as stream:
+        here.pass_(2 * MINUTE)
+        assert (start(here, 0), start(here, 1)) == (1, 0)
+    here.restart()
+    here.pass_(2 * MINUTE)
+    assert (start(here, 0), start(here, 1)) == (1, 0)
+    with here.ps.stream("orders", "audit", commit_every=None) as stream:
         assert [stream.next(0).value, stream.next(0).value] == [b"b", b"c"]
         stream.commit()
-    world.pass_(2 * MINUTE)
-    assert (start(world, 0), start(world, 1)) == (2, 1)
+    here.pass_(2 * MINUTE)
+    assert (start(here, 0), start(here, 1)) == (2, 1)
 
 
 def test_a_group_that_is_deleted_holds_nothing_back(world: World) -> None:

@@ -94,7 +94,7 @@ class World:
     def polls(self, topic: str, count: int = 1) -> None:
         """Wait until so many receives or streams are waiting for news of a topic."""
         name = TopicName(self._namespace, topic)
-        until(lambda: len(self.broker.topic(name).waiters) >= count)
+        until(lambda: self._current.polls(name) >= count)
 
 
 class QuickFiles(DiskFiles):

@@ -1,0 +1,1 @@
+"""The client of a broker in another process: the same API as embedded, over HTTP."""

@@ -1,0 +1,207 @@
+"""Asking a server: what can pass is tried again, and one that is down is left in peace.
+
+Written without I/O, as steps that a thread or an event loop takes (see `penstock.client.waiting`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.broker.names import TopicName
+from penstock.client.remote.connections import AnswerLost, AsyncConnections, Connections
+from penstock.client.remote.http import Reply, Request
+from penstock.client.waiting import Steps
+from penstock.clock import Clock, SystemClock
+from penstock.errors import (
+    BrokerClosed,
+    InvalidInput,
+    PenstockError,
+    ProtocolError,
+    TooManyRequests,
+    Unavailable,
+)
+from penstock.wire.problem import PROBLEM_TYPE, Problem, error_of
+
+T = TypeVar("T")
+
+JSON = "application/json"
+
+_BACKOFF_S = 0.05
+_BACKOFF_S_MAX = 2.0
+_FAILURES_MAX = 5
+_OPEN_S = 0.25
+_OPEN_S_MAX = 5.0
+
+_encoder = msgspec.json.Encoder()
+_problems = msgspec.json.Decoder(Problem)
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+class Exchange(msgspec.Struct, frozen=True, gc=False):
+    """A step: one request, and its answer."""
+
+    connections: Any
+    request: Request
+
+    def block(self) -> Reply:
+        reply: Reply = self.connections.exchange(self.request)
+        return reply
+
+    def wait(self) -> Coroutine[Any, Any, Reply]:
+        coroutine: Coroutine[Any, Any, Reply] = self.connections.exchange(self.request)
+        return coroutine
+
+
+class Pause(msgspec.Struct, frozen=True, gc=False):
+    """A step: some time passes."""
+
+    seconds: float
+
+    def block(self) -> None:
+        time.sleep(self.seconds)
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.seconds)
+
+
+class Breaker:
+    """Knows whether a server is down, so that not everybody has to find out.
+
+    After some failures in a row it is open: requests wait. After a while one of them is let
+    through; if it succeeds all go on, if not it stays open for longer.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._open_until = 0.0
+        self._open_s = _OPEN_S
+
+    def wait_s(self, now: float) -> float:
+        """How long to wait before a request may go; 0: now."""
+        if self._failures < _FAILURES_MAX:
+            return 0.0
+        with self._lock:
+            if now < self._open_until:
+                return self._open_until - now
+            self._open_until = now + self._open_s  # the others wait for what becomes of this one
+            return 0.0
+
+    def succeeded(self) -> None:
+        if self._failures:
+            with self._lock:
+                self._failures = 0
+                self._open_s = _OPEN_S
+
+    def failed(self, now: float) -> None:
+        with self._lock:
+            self._failures += 1
+            if self._failures >= _FAILURES_MAX:
+                self._open_until = now + self._open_s
+                self._open_s = min(self._open_s * 2, _OPEN_S_MAX)
+
+
+class Asking:
+    """One server, as a client sees it."""
+
+    def __init__(
+        self,
+        connections: Connections | AsyncConnections,
+        retry_for_s: float,
+        clock: Clock | None = None,
+    ) -> None:
+        self._connections = connections
+        self._retry_for_s = retry_for_s
+        self._breaker = Breaker()
+        self.clock = clock or SystemClock()
+        """For sessions, commits and expiry; patience with the server runs on the real time."""
+        self.partitions: dict[TopicName, int] = {}
+        """As many as a topic had when it was last heard of."""
+        self.closed = False
+
+    def ask(self, request: Request, *, retry_for_s: float | None = None) -> Steps[Reply]:
+        """The answer, or the error that it tells of."""
+        reply, _ = yield from self.ask_again(request, retry_for_s=retry_for_s)
+        return reply
+
+    def ask_again(
+        self, request: Request, *, retry_for_s: float | None = None
+    ) -> Steps[tuple[Reply, bool]]:
+        """With it, whether an earlier attempt may have arrived without an answer to it."""
+        patience_s = self._retry_for_s if retry_for_s is None else retry_for_s
+        deadline = time.monotonic() + patience_s
+        backoff_s = _BACKOFF_S
+        lost = False
+        while True:
+            if self.closed:
+                raise BrokerClosed("the client was closed")
+            wait_s = self._breaker.wait_s(time.monotonic())
+            if wait_s:
+                if time.monotonic() + wait_s > deadline:
+                    raise Unavailable("the server did not answer lately, and is left in peace")
+                yield Pause(wait_s * random.uniform(1.0, 1.2))
+                continue
+            try:
+                reply = yield Exchange(self._connections, request)
+            except Unavailable as exc:
+                self._breaker.failed(time.monotonic())
+                lost = lost or isinstance(exc, AnswerLost)
+                error: PenstockError = exc
+                if lost and not request.repeatable:
+                    raise Unavailable(f"{exc}; whether it was done is not known") from exc
+            else:
+                self._breaker.succeeded()
+                if reply.status < 400:
+                    return reply, lost
+                error = _error(reply)
+                if not error.retriable:
+                    raise error
+            pause_s = backoff_s * random.uniform(0.5, 1.0)
+            if isinstance(error, TooManyRequests):
+                pause_s = max(pause_s, error.retry_after_s)
+            if time.monotonic() + pause_s > deadline:
+                raise error
+            yield Pause(pause_s)
+            backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
+
+    def close(self) -> None:
+        self.closed = True
+        self._connections.close()
+
+
+def encode(body: Any) -> bytes:
+    try:
+        return _encoder.encode(body)
+    except (TypeError, ValueError, UnicodeEncodeError, OverflowError) as exc:
+        raise InvalidInput(f"this cannot be sent: {exc}") from None
+
+
+def decode(reply: Reply, kind: type[T]) -> T:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    try:
+        result: T = decoder.decode(reply.body)
+    except msgspec.DecodeError as exc:
+        raise ProtocolError(f"the answer cannot be understood: {exc}") from None
+    return result
+
+
+def _error(reply: Reply) -> PenstockError:
+    if reply.content_type == PROBLEM_TYPE:
+        try:
+            return error_of(_problems.decode(reply.body))
+        except msgspec.DecodeError:
+            pass
+    if reply.status in (502, 503, 504):
+        return Unavailable(f"a proxy answered for the server: {reply.status}")
+    return ProtocolError(
+        f"status {reply.status}, and not in the way of a Penstock server: {reply.body[:200]!r}"
+    )

@@ -1,0 +1,282 @@
+"""Connections to a server, kept for the next request: for threads, and for an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+from penstock.client.remote.http import Address, Reader, Reply, Request, Writer
+from penstock.errors import BrokerClosed, Unavailable
+
+CONNECT_TIMEOUT_S = 5.0
+_FRESH_S = 1.0  # so young, an idle connection is not asked whether it is still open
+_IDLE_S_MAX = 60.0  # a little less than the server's patience
+_READ_BYTES = 256 << 10
+
+
+class AnswerLost(Unavailable):
+    """The connection broke after the request was sent: nobody knows whether it has arrived."""
+
+
+class Connections:
+    """For threads: each request borrows a connection, and brings it back."""
+
+    def __init__(
+        self,
+        address: Address,
+        writer: Writer,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+    ) -> None:
+        self._address = address
+        self._writer = writer
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._idle: deque[_Connection] = deque()
+        self._busy: set[_Connection] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def exchange(self, request: Request) -> Reply:
+        """Send a request and wait for its answer."""
+        data = self._writer.bytes(request)
+        connection = self._borrow()
+        try:
+            reply = connection.exchange(data, self._timeout_s + request.wait_s)
+        except BaseException:
+            with self._lock:
+                self._busy.discard(connection)
+            connection.close()
+            if self._closed:
+                raise BrokerClosed("the client was closed") from None
+            raise
+        with self._lock:
+            self._busy.discard(connection)
+            if connection.reader.keep_alive and not self._closed:
+                connection.since = time.monotonic()
+                self._idle.append(connection)
+                return reply
+        connection.close()
+        return reply
+
+    def close(self) -> None:
+        """Whoever waits for an answer gets an error."""
+        with self._lock:
+            self._closed = True
+            idle, busy = [*self._idle], [*self._busy]
+            self._idle.clear()
+        for connection in idle:
+            connection.close()
+        for connection in busy:
+            connection.hang_up()
+
+    def _borrow(self) -> _Connection:
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise BrokerClosed("the client was closed")
+                connection = self._idle.pop() if self._idle else None
+                if connection is not None:
+                    self._busy.add(connection)
+            if connection is None:
+                break
+            if connection.is_good():
+                return connection
+            with self._lock:
+                self._busy.discard(connection)
+            connection.close()
+        connection = _Connection(self._address, self._tls)
+        with self._lock:
+            self._busy.add(connection)
+        return connection
+
+
+class _Connection:
+    def __init__(self, address: Address, tls: ssl.SSLContext | None) -> None:
+        self.reader = Reader()
+        self.since = time.monotonic()
+        try:
+            sock = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT_S)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._sock = tls.wrap_socket(sock, server_hostname=address.host) if tls else sock
+        except OSError as exc:
+            raise Unavailable(f"{address} cannot be reached: {exc.strerror or exc}") from exc
+        self._timeout_s = -1.0
+
+    def exchange(self, data: bytes, timeout_s: float) -> Reply:
+        sock = self._sock
+        if timeout_s != self._timeout_s:
+            self._set_timeout(timeout_s)
+        try:
+            sock.sendall(data)
+            while True:
+                received = sock.recv(_READ_BYTES)
+                if not received:
+                    raise AnswerLost("the server closed the connection before it answered")
+                reply = self.reader.feed(received)
+                if reply is not None and reply.status >= 200:
+                    return reply
+        except (TimeoutError, BlockingIOError):
+            raise AnswerLost(f"the server did not answer within {timeout_s:.3g} s") from None
+        except OSError as exc:
+            raise AnswerLost(f"the connection broke: {exc.strerror or exc}") from exc
+
+    def _set_timeout(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        if isinstance(self._sock, ssl.SSLSocket):
+            self._sock.settimeout(timeout_s)
+            return
+        # The kernel's own: that of Python asks the kernel twice, before each call.
+        self._sock.settimeout(None)
+        limit = struct.pack("ll", int(timeout_s), int(timeout_s % 1 * 1e6) or 1)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+    def is_good(self) -> bool:
+        """Whether the server has not closed it meanwhile."""
+        idle_s = time.monotonic() - self.since
+        if idle_s < _FRESH_S:
+            return True
+        if idle_s > _IDLE_S_MAX:
+            return False
+        self._timeout_s = -1.0
+        self._sock.settimeout(0)
+        try:
+            self._sock.recv(1)
+            return False  # it was closed, or something came that was not asked for
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+
+    def hang_up(self) -> None:
+        """From another thread than the one that waits, which closes it then."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class AsyncConnections:
+    """For one event loop."""
+
+    def __init__(
+        self,
+        address: Address,
+        writer: Writer,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+    ) -> None:
+        self._address = address
+        self._writer = writer
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._idle: deque[_AsyncConnection] = deque()
+        self._busy: set[_AsyncConnection] = set()
+        self._closed = False
+
+    async def exchange(self, request: Request) -> Reply:
+        data = self._writer.bytes(request)
+        connection = self._idle_one() or await self._connect()
+        self._busy.add(connection)
+        try:
+            async with asyncio.timeout(self._timeout_s + request.wait_s):
+                reply = await connection.exchange(data)
+        except TimeoutError:
+            connection.close()
+            raise AnswerLost("the server did not answer in time") from None
+        except BaseException:
+            connection.close()
+            if self._closed:
+                raise BrokerClosed("the client was closed") from None
+            raise
+        finally:
+            self._busy.discard(connection)
+        if connection.reader.keep_alive and not self._closed:
+            connection.since = time.monotonic()
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return reply
+
+    def close(self) -> None:
+        self._closed = True
+        for connection in [*self._idle, *self._busy]:
+            connection.close()
+        self._idle.clear()
+
+    def _idle_one(self) -> _AsyncConnection | None:
+        if self._closed:
+            raise BrokerClosed("the client was closed")
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.lost and time.monotonic() - connection.since < _IDLE_S_MAX:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self) -> _AsyncConnection:
+        host = self._address.host
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    _AsyncConnection,
+                    host,
+                    self._address.port,
+                    ssl=self._tls,
+                    server_hostname=host if self._tls else None,
+                )
+        except OSError as exc:  # also when it takes too long
+            raise Unavailable(f"{self._address} cannot be reached: {exc.strerror or exc}") from exc
+        return connection
+
+
+class _AsyncConnection(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.reader = Reader()
+        self.since = time.monotonic()
+        self.lost = False
+        self._transport: Any = None
+        self._answer: asyncio.Future[Reply] | None = None
+
+    async def exchange(self, data: bytes) -> Reply:
+        self._answer = asyncio.get_running_loop().create_future()
+        if self.lost:
+            raise AnswerLost("the server closed the connection before it answered")
+        self._transport.write(data)
+        return await self._answer
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None or answer.done():
+            self.close()
+            return
+        try:
+            reply = self.reader.feed(data)
+        except Exception as exc:  # noqa: BLE001 - it is raised where the answer is awaited
+            answer.set_exception(exc)
+            self.close()
+            return
+        if reply is not None and reply.status >= 200:
+            answer.set_result(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        if self._answer is not None and not self._answer.done():
+            why = f": {exc}" if exc is not None else ""
+            self._answer.set_exception(AnswerLost(f"the connection broke{why}"))

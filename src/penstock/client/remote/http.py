@@ -1,0 +1,162 @@
+"""HTTP/1.1 without I/O: requests as bytes, and answers out of bytes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from penstock import __version__
+from penstock.errors import InvalidInput, MissingExtra, ProtocolError
+from penstock.wire.columns import PIECES_HEADER
+
+try:
+    import httptools
+except ImportError as exc:
+    raise MissingExtra("remote", "connecting to a server") from exc
+
+ANSWER_BYTES_MAX = 1 << 30
+_PIECES = PIECES_HEADER.encode()
+
+
+class Address(NamedTuple):
+    """Where a server is."""
+
+    scheme: str
+    host: str
+    port: int
+    base: str
+    """A path in front of all others, where the server is behind a proxy."""
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as exc:
+            raise InvalidInput(f"{url!r:.200} is not a URL: {exc}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInput(
+                f"{url!r:.200}: give a folder, http://host:port or https://host:port"
+            )
+        if parts.query or parts.fragment or parts.username is not None:
+            raise InvalidInput(
+                f"{url!r:.200}: a URL of a server has neither user, query nor fragment"
+            )
+        default = 443 if parts.scheme == "https" else 80
+        return cls(parts.scheme, parts.hostname, port or default, parts.path.rstrip("/"))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.base}"
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """What is asked of the server."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    content_type: str = ""
+    accept: str = ""
+    wait_s: float = 0
+    """How long the server may take on top of the usual, because it waits for messages."""
+    repeatable: bool = True
+    """Whether it may be sent again when nobody knows if it has arrived."""
+
+
+class Reply(msgspec.Struct, gc=False):
+    status: int
+    content_type: str
+    body: bytes
+    pieces: bytes = b""
+    """The header of that name."""
+
+
+class Writer:
+    """Lays down requests to one server."""
+
+    def __init__(self, address: Address, api_key: str | None) -> None:
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        default = address.port == (443 if address.scheme == "https" else 80)
+        lines = [
+            f"host: {host}" if default else f"host: {host}:{address.port}",
+            f"user-agent: penstock/{__version__}",
+        ]
+        if api_key is not None:
+            if not api_key.isascii() or not api_key.isprintable():
+                raise InvalidInput("the API key has characters that no key has")
+            lines.append(f"authorization: Bearer {api_key}")
+        self._common = "".join(f"{line}\r\n" for line in lines).encode("ascii")
+        self._base = address.base
+
+    def bytes(self, request: Request) -> bytes:
+        head = f"{request.method} {self._base}{request.path} HTTP/1.1\r\n".encode("ascii")
+        parts = [head, self._common]
+        if request.accept:
+            parts.append(f"accept: {request.accept}\r\n".encode("ascii"))
+        if request.body is None:
+            parts.append(b"\r\n")
+        else:
+            about = f"content-type: {request.content_type}\r\ncontent-length: {len(request.body)}"
+            parts += [about.encode("ascii"), b"\r\n\r\n", request.body]
+        return b"".join(parts)
+
+
+class Reader:
+    """Takes the bytes of a connection and gives answers; one at a time."""
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._content_type = ""
+        self._pieces = b""
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._reply: Reply | None = None
+        self.began = False
+        """Whether some of the present answer has come."""
+        self.keep_alive = True
+
+    def feed(self, data: bytes) -> Reply | None:
+        """The answer, once it is complete."""
+        self.began = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as exc:
+            raise ProtocolError(f"the answer is not HTTP: {exc}") from None
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            self.began = False
+        return reply
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        self._content_type = ""
+        self._pieces = b""
+        self._body = []
+        self._body_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"content-type":
+            self._content_type = value.decode("latin-1").partition(";")[0]
+        elif name == _PIECES:
+            self._pieces = value
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        if self._body_bytes > ANSWER_BYTES_MAX:
+            raise ProtocolError("the answer is longer than any of a Penstock server")
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._reply = Reply(self._parser.get_status_code(), self._content_type, body, self._pieces)
+        self.keep_alive = self._parser.should_keep_alive()
+
+
+def segment(text: str) -> str:
+    """A name as a part of a path."""
+    return quote(text, safe="")

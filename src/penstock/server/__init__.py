@@ -1,0 +1,1 @@
+"""The doors that listen: HTTP, with keys, limits and metrics."""

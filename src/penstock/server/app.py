@@ -1,0 +1,70 @@
+"""The ASGI application: Starlette, with the API behind it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
+
+from penstock.broker.broker import Broker
+from penstock.config import ServerConfig
+from penstock.errors import RequestTooLarge
+from penstock.server.door import Door
+from penstock.server.http import Answer, Request
+from penstock.server.keys import KeyStore
+
+
+def create_app(broker: Broker, config: ServerConfig, keys: KeyStore | None = None) -> Starlette:
+    """Everything that can be asked over HTTP, for any ASGI server.
+
+    `penstock serve` runs it on uvicorn with a protocol of its own, which hands requests of the API
+    to the door without the detour through ASGI, and notices who hangs up in the middle of a poll.
+    """
+    return app_of(Door(broker, config, keys or KeyStore.open(broker.folder)))
+
+
+def app_of(door: Door) -> Starlette:
+    app = Starlette(routes=[Mount("/", app=_Api(door))])
+    app.state.door = door
+    return app
+
+
+class _Api:
+    """The door as an ASGI application."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        answer = await self._answer(scope, receive)
+        headers = [(name.encode(), value.encode()) for name, value in answer.headers]
+        if answer.content_type:
+            headers.append((b"content-type", answer.content_type.encode()))
+        headers.append((b"content-length", str(len(answer.body)).encode()))
+        start: dict[str, Any] = {"type": "http.response.start", "status": answer.status}
+        await send({**start, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+        client = scope["client"][0] if scope.get("client") else ""
+        path = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if len(body) > self._door.config.body_bytes_max:
+                error = RequestTooLarge(f"more than {self._door.config.body_bytes_max} bytes")
+                return self._door.refused(error, scope["method"], path, client)
+            if not message.get("more_body"):
+                break
+        query = scope["query_string"].decode("latin-1")
+        request = Request(
+            scope["method"], path.partition("?")[0], query, dict(scope["headers"]), body, client
+        )
+        answer = self._door.handle(request)
+        return await answer if inspect.isawaitable(answer) else answer

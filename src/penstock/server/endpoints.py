@@ -1,0 +1,211 @@
+"""The table of everything that can be asked, and finding the entry for a request.
+
+A handler is a function of a `Call`. It returns a struct, which becomes JSON; an `Answer`; None,
+which is 204; or something to be awaited for one of these. The table is also what the OpenAPI
+description is made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
+from penstock.errors import Forbidden, MethodNotAllowed, NotFound
+from penstock.server.http import Request, decode
+from penstock.server.keys import Key, Right
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.server.door import Door
+
+V1 = "/v1"
+_CACHED_MAX = 4096
+_PARAMETER = "{}"
+
+
+class Call:
+    """One request on its way through a handler."""
+
+    __slots__ = ("body", "door", "key", "options", "parameters", "request")
+
+    def __init__(
+        self, door: Door, request: Request, parameters: dict[str, str], key: Key | None
+    ) -> None:
+        self.door = door
+        self.request = request
+        self.parameters = parameters
+        self.key = key
+        """Whose request it is; None where no key is asked for."""
+        self.options: Any = None
+        """The query, as the struct that the endpoint names."""
+        self.body: Any = None
+        """The JSON body, as the struct that the endpoint names."""
+
+    @property
+    def broker(self) -> Broker:
+        return self.door.broker
+
+    @property
+    def namespace(self) -> str:
+        return self.parameters.get("namespace", DEFAULT_NAMESPACE)
+
+    @property
+    def topic(self) -> TopicName:
+        return topic_name(self.parameters["topic"], self.namespace)
+
+    @property
+    def group(self) -> str:
+        return group_name(self.parameters["group"])
+
+    def check(self, right: Right, namespace: str | None) -> None:
+        """Raise Forbidden unless the key is good for this too."""
+        if self.key is not None and not self.key.may(right, namespace):
+            where = f" in namespace {namespace!r}" if namespace is not None else ""
+            raise Forbidden(
+                f"key {self.key.name!r} ({self.key.role}) does not allow to {right}{where}"
+            )
+
+
+Outcome = Any
+Handler = Callable[[Call], Outcome | Awaitable[Outcome]]
+HandlerType = TypeVar("HandlerType", bound=Handler)
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that can be asked."""
+
+    name: str
+    method: str
+    path: str
+    handler: Handler
+    right: Right | None
+    """What the key must be good for; None: anybody may ask."""
+    tag: str
+    summary: str
+    options: type | None
+    no_options: Any
+    """What they are without a query."""
+    body: Any
+    """How the JSON body is parsed; None: there is none."""
+    body_schema: Any
+    """How it is described."""
+    body_optional: bool
+    other_bodies: tuple[str, ...]
+    """Media types that the handler understands beside JSON."""
+    result: Any
+    result_types: tuple[str, ...]
+    """Media types of the answer beside JSON."""
+    status: int
+    in_namespaces: bool
+
+
+class Table:
+    """Endpoints, gathered by decorators."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+        self.endpoints: list[Endpoint] = []
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        right: Right | None,
+        options: type | None = None,
+        body: Any = None,
+        body_schema: Any = None,
+        body_optional: bool = False,
+        other_bodies: tuple[str, ...] = (),
+        result: Any = None,
+        result_types: tuple[str, ...] = (),
+        status: int | None = None,
+        in_namespaces: bool = True,
+    ) -> Callable[[HandlerType], HandlerType]:
+        def take(handler: HandlerType) -> HandlerType:
+            self.endpoints.append(
+                Endpoint(
+                    name=handler.__name__,
+                    method=method,
+                    path=path,
+                    handler=handler,
+                    right=right,
+                    tag=self._tag,
+                    summary=" ".join((handler.__doc__ or "").split()),
+                    options=options,
+                    no_options=None if options is None else options(),
+                    body=body,
+                    body_schema=body_schema or body,
+                    body_optional=body_optional,
+                    other_bodies=other_bodies,
+                    result=result,
+                    result_types=result_types,
+                    status=status or (200 if result is not None or result_types else 204),
+                    in_namespaces=in_namespaces,
+                )
+            )
+            return handler
+
+        return take
+
+
+class Router:
+    """From method and path to an endpoint, by a tree of path segments."""
+
+    def __init__(self, endpoints: list[Endpoint]) -> None:
+        self._tree: dict[str, Any] = {}
+        self._cached: dict[tuple[str, str], tuple[Endpoint, dict[str, str]]] = {}
+        for endpoint in endpoints:
+            for path in paths(endpoint):
+                self._plant(path, endpoint)
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
+        """The endpoint and the parameters in the path; or NotFound, or MethodNotAllowed."""
+        found = self._cached.get((method, path))
+        if found is None:
+            found = self._walk(method, path)
+            if len(self._cached) >= _CACHED_MAX:
+                self._cached.clear()
+            self._cached[method, path] = found
+        return found
+
+    def _walk(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
+        node: dict[str, Any] = self._tree
+        values = []
+        for segment in path.split("/")[1:]:
+            below = node.get("/" + segment)
+            if below is None:
+                below = node.get(_PARAMETER)
+                if below is None or not segment:
+                    raise NotFound(f"there is nothing at {path:.200}; /docs shows what there is")
+                values.append(decode(segment))
+            node = below
+        methods: dict[str, tuple[Endpoint, list[str]]] = node.get("methods", {})
+        if method not in methods:
+            if not methods:
+                raise NotFound(f"there is nothing at {path:.200}; /docs shows what there is")
+            allowed = ", ".join(sorted(methods))
+            raise MethodNotAllowed(f"{method:.20} does not work on {path:.200}; use {allowed}")
+        endpoint, names = methods[method]
+        return endpoint, dict(zip(names, values, strict=True))
+
+    def _plant(self, path: str, endpoint: Endpoint) -> None:
+        node = self._tree
+        names = []
+        for segment in path.split("/")[1:]:
+            if segment.startswith("{"):
+                names.append(segment[1:-1])
+                node = node.setdefault(_PARAMETER, {})
+            else:
+                node = node.setdefault("/" + segment, {})
+        node.setdefault("methods", {})[endpoint.method] = endpoint, names
+
+
+def paths(endpoint: Endpoint) -> list[str]:
+    """Where an endpoint is: in the default namespace, and in each by its name."""
+    if not endpoint.in_namespaces:
+        return [endpoint.path]
+    return [V1 + endpoint.path, V1 + "/namespaces/{namespace}" + endpoint.path]

@@ -1,0 +1,254 @@
+"""What Prometheus is told: computed when it asks, in one pass over the topics."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from penstock.broker.stats import GroupStats, TopicStats
+from penstock.errors import TopicNotFound
+from penstock.log.files import Buffer, DiskFile, DiskFiles
+
+if TYPE_CHECKING:
+    from penstock.server.door import Door
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+BUCKETS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+class Histogram:
+    """Durations. One thread at a time adds, or a count may be lost, which does no harm."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.sum_s = 0.0
+
+    def add(self, took_s: float) -> None:
+        self.counts[bisect.bisect_left(BUCKETS_S, took_s)] += 1
+        self.sum_s += took_s
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus wants them: each with all that was quicker."""
+        names = [*map(str, BUCKETS_S), "+Inf"]
+        total, found = 0, []
+        for name, count in zip(names, self.counts, strict=True):
+            total += count
+            found.append((name, float(total)))
+        return found
+
+
+class Requests:
+    """How many requests there were, and how long they took, by endpoint."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[tuple[str, int], int] = {}
+        self.durations: dict[str, Histogram] = {}
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    def count(self, name: str, status: int, took_s: float, bytes_in: int, bytes_out: int) -> None:
+        self.statuses[name, status] = self.statuses.get((name, status), 0) + 1
+        histogram = self.durations.get(name)
+        if histogram is None:
+            histogram = self.durations[name] = Histogram()
+        histogram.add(took_s)
+        self.bytes_in += bytes_in
+        self.bytes_out += bytes_out
+
+
+class MeteredFiles(DiskFiles):
+    """The disk, with a watch on how long writes and fsyncs take."""
+
+    def __init__(self) -> None:
+        self.appends = Histogram()
+        self.syncs = Histogram()
+
+    def create(self, path: str) -> DiskFile:
+        return _MeteredFile(super().create(path), self)
+
+    def open(self, path: str) -> DiskFile:
+        return _MeteredFile(super().open(path), self)
+
+
+class _MeteredFile(DiskFile):
+    def __init__(self, file: DiskFile, files: MeteredFiles) -> None:
+        super().__init__(file._fd, file.size)
+        self._files = files
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        began = time.perf_counter()
+        super().append(buffers)
+        self._files.appends.add(time.perf_counter() - began)
+
+    def sync(self) -> None:
+        began = time.perf_counter()
+        super().sync()
+        self._files.syncs.add(time.perf_counter() - began)
+
+
+def exposition(door: Door, files: MeteredFiles | None) -> bytes:
+    """The text that a scrape gets."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Everything(door, files))
+    return generate_latest(registry)
+
+
+class _Everything(Collector):
+    def __init__(self, door: Door, files: MeteredFiles | None) -> None:
+        self._door = door
+        self._files = files
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())  # or registering would collect everything to find out its names
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests()
+        yield from self._disk()
+        yield from self._topics()
+        yield from self._streams()
+        yield GaugeMetricFamily(
+            "penstock_open_polls", "Requests that wait for messages.", len(self._door.polls)
+        )
+        yield GaugeMetricFamily(
+            "penstock_resident_bytes", "Memory of the server's process.", _resident_bytes()
+        )
+
+    def _requests(self) -> Iterator[Metric]:
+        requests = self._door.requests
+        total = CounterMetricFamily(
+            "penstock_requests", "Requests answered.", labels=["endpoint", "status"]
+        )
+        for (name, status), count in list(requests.statuses.items()):
+            total.add_metric([name, str(status)], count)
+        yield total
+        took = HistogramMetricFamily(
+            "penstock_request_seconds", "How long requests took, polls too.", labels=["endpoint"]
+        )
+        for name, histogram in list(requests.durations.items()):
+            took.add_metric([name], histogram.buckets(), histogram.sum_s)
+        yield took
+        yield CounterMetricFamily(
+            "penstock_request_bytes", "Bodies of requests.", requests.bytes_in
+        )
+        yield CounterMetricFamily("penstock_answer_bytes", "Bodies of answers.", requests.bytes_out)
+
+    def _disk(self) -> Iterator[Metric]:
+        if self._files is None:
+            return
+        for name, text, histogram in (
+            ("penstock_append_seconds", "Writes to log files.", self._files.appends),
+            ("penstock_fsync_seconds", "Fsyncs of log files.", self._files.syncs),
+        ):
+            family = HistogramMetricFamily(name, text)
+            family.add_metric([], histogram.buckets(), histogram.sum_s)
+            yield family
+
+    def _topics(self) -> Iterator[Metric]:
+        families = _TopicFamilies()
+        broker = self._door.broker
+        for topic in broker.open_topics():
+            try:
+                families.add(broker.stats(topic.name))
+            except TopicNotFound:  # deleted just now
+                continue
+        return families.all()
+
+    def _streams(self) -> Iterator[Metric]:
+        streams = self._door.broker.streams
+        lag = GaugeMetricFamily(
+            "penstock_stream_lag",
+            "Messages that a stream group has not committed.",
+            labels=["group", "topic", "partition"],
+        )
+        members = GaugeMetricFamily(
+            "penstock_stream_members", "Members of a stream group.", labels=["group"]
+        )
+        for name in streams.groups():
+            group = streams.describe(name)
+            members.add_metric([name], len(group.members))
+            for place, behind in group.lag.items():
+                lag.add_metric([name, place.topic, str(place.partition)], behind)
+        yield lag
+        yield members
+
+
+class _TopicFamilies:
+    def __init__(self) -> None:
+        topic = ["topic"]
+        partition = ["topic", "partition"]
+        group = ["topic", "group"]
+        priority = ["topic", "group", "priority"]
+        self.depth = _gauge("topic_depth", "Messages that some group still has to do.", topic)
+        self.dead = _gauge("topic_dead", "Dead letters.", topic)
+        self.delayed = _gauge("topic_delayed", "Messages that wait for their time.", topic)
+        self.publish_rate = _gauge("publish_rate", "Messages published a second.", partition)
+        self.end = _gauge("partition_end", "One past the last offset.", partition)
+        self.size = _gauge("partition_bytes", "Size on disk.", partition)
+        self.damaged = _gauge("partition_damaged", "Places where messages are lost.", partition)
+        self.group_depth = _gauge(
+            "group_depth", "Messages that a group still has to do.", [*partition, "group"]
+        )
+        self.oldest = _gauge(
+            "group_oldest_seconds", "Age of the oldest message that is not done.", group
+        )
+        self.deliver_rate = _gauge("deliver_rate", "Messages delivered a second.", group)
+        self.ack_rate = _gauge("ack_rate", "Messages acked a second.", group)
+        self.ready = _gauge("group_ready", "Messages never handed out.", priority)
+        self.in_flight = _gauge("group_in_flight", "Messages under a lease.", priority)
+        self.retrying = _gauge("group_retrying", "Messages that wait for a retry.", priority)
+
+    def add(self, stats: TopicStats) -> None:
+        topic = stats.topic
+        self.depth.add_metric([topic], stats.depth)
+        self.dead.add_metric([topic], stats.dead)
+        self.delayed.add_metric([topic], stats.delayed)
+        for each in stats.partitions:
+            where = [topic, str(each.partition)]
+            self.publish_rate.add_metric(where, each.publish_rate)
+            self.end.add_metric(where, each.end)
+            self.size.add_metric(where, each.size_bytes)
+            self.damaged.add_metric(where, each.damaged)
+        for group in stats.groups:
+            self._add_group(topic, group)
+
+    def all(self) -> Iterator[Metric]:
+        return iter(vars(self).values())
+
+    def _add_group(self, topic: str, group: GroupStats) -> None:
+        who = [topic, group.group]
+        for partition, depth in group.depth_by_partition.items():
+            self.group_depth.add_metric([topic, str(partition), group.group], depth)
+        self.oldest.add_metric(who, (group.oldest_age_us or 0) / 1e6)
+        self.deliver_rate.add_metric(who, group.deliver_rate)
+        self.ack_rate.add_metric(who, group.ack_rate)
+        for family, counts in (
+            (self.ready, group.ready_by_priority),
+            (self.in_flight, group.in_flight_by_priority),
+            (self.retrying, group.retrying_by_priority),
+        ):
+            for priority, count in counts.items():
+                family.add_metric([*who, priority], count)
+
+
+def _gauge(name: str, text: str, labels: list[str]) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"penstock_{name}", text, labels=labels)
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

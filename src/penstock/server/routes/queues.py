@@ -1,0 +1,260 @@
+"""Queue mode: receive, and settle by ack, nack, reject and extend; groups and their positions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from penstock.broker.names import TopicName, parse_topic
+from penstock.broker.partition import Delivered
+from penstock.broker.partition import Settled as BrokerSettled
+from penstock.broker.settings import WAIT_MS_MAX
+from penstock.delivery.offsets import Offsets
+from penstock.delivery.receipts import Receipt
+from penstock.durations import parse_ns
+from penstock.errors import DeliveryError, InvalidInput, RequestTooLarge
+from penstock.log.base import DONE
+from penstock.server.endpoints import Call, Table
+from penstock.server.http import Answer, json_answer
+from penstock.server.routes.topics import positions
+from penstock.wire.columns import (
+    ARROW_TYPE,
+    COMPACT_TYPE,
+    PIECES_HEADER,
+    encode_compact,
+    encode_delivered,
+)
+from penstock.wire.messages import (
+    Extend,
+    Nack,
+    Receive,
+    ReceivedMessages,
+    Refusal,
+    Reject,
+    Settle,
+    Settled,
+    received_view,
+)
+from penstock.wire.topics import Found, Groups, Seek
+
+table = Table("queues")
+
+
+@table.add("GET", "/topics/{topic}/groups", right="describe", result=Groups)
+def list_groups(call: Call) -> Groups:
+    """The groups that read a topic as a queue."""
+    return Groups(groups=call.broker.groups(call.topic))
+
+
+@table.add("DELETE", "/topics/{topic}/groups/{group}", right="manage", result=Found)
+async def delete_group(call: Call) -> Found:
+    """Forget what a group has done; the next receive of that name begins with the oldest."""
+    return Found(found=await call.door.aside(call.broker.delete_group, call.topic, call.group))
+
+
+@table.add(
+    "POST",
+    "/topics/{topic}/groups/{group}/receive",
+    right="consume",
+    body=Receive,
+    body_optional=True,
+    result=ReceivedMessages,
+    result_types=(ARROW_TYPE,),
+)
+def receive(call: Call) -> Any:
+    """Messages that are ready, under a lease; waits for the first if there are none."""
+    body: Receive = call.body
+    wait_s = wait_seconds(body.wait)
+    name, group = call.topic, call.group
+    take = partial(
+        call.broker.receive,
+        name,
+        group,
+        body.max_messages,
+        visibility_ns=None if body.visibility is None else parse_ns(body.visibility, "visibility"),
+        consumer=body.consumer,
+        partition=body.partition,
+    )
+    delivered = take()
+    if delivered or not wait_s or call.door.stopping:
+        return _received(call, name, group, delivered)
+    poll = call.door.polls.wait(
+        [name],
+        (group, body.partition),
+        lambda: take() or None,
+        lambda delivered: _received(call, name, group, delivered or []),
+        wait_s,
+    )
+    return poll.future
+
+
+@table.add(
+    "POST", "/topics/{topic}/groups/{group}/ack", right="consume", body=Settle, result=Settled
+)
+def ack(call: Call) -> Any:
+    """Messages are done."""
+    return _settle(call, call.broker.ack)
+
+
+@table.add(
+    "POST", "/topics/{topic}/groups/{group}/nack", right="consume", body=Nack, result=Settled
+)
+def nack(call: Call) -> Any:
+    """Give messages back, to be tried again after a delay."""
+    body: Nack = call.body
+    delay_ns = None if body.delay is None else parse_ns(body.delay, "delay")
+    give_back = partial(call.broker.nack, delay_ns=delay_ns, error=body.error)
+    # Aside: after the last retry it writes, and syncs, a dead letter.
+    return call.door.aside(_settle_now, call, give_back)
+
+
+@table.add(
+    "POST", "/topics/{topic}/groups/{group}/reject", right="consume", body=Reject, result=Settled
+)
+def reject(call: Call) -> Any:
+    """Give messages up: straight to the dead letters."""
+    return call.door.aside(_settle_now, call, partial(call.broker.reject, error=call.body.reason))
+
+
+@table.add(
+    "POST", "/topics/{topic}/groups/{group}/extend", right="consume", body=Extend, result=Settled
+)
+def extend(call: Call) -> Any:
+    """Hold messages for longer."""
+    visibility_ns = parse_ns(call.body.visibility, "visibility")
+    return _settle(call, partial(call.broker.extend, visibility_ns=visibility_ns))
+
+
+@table.add("POST", "/topics/{topic}/groups/{group}/seek", right="consume", body=Seek)
+async def seek(call: Call) -> None:
+    """Let a group start again at a position; receipts that are out become void."""
+    body: Seek = call.body
+    offsets = dict(positions(call, call.topic, body.to, body.partition))
+    await call.door.aside(call.broker.seek, call.topic, call.group, offsets)
+
+
+def wait_seconds(wait: str | int | float) -> float:
+    wait_ns = parse_ns(wait, "wait")
+    if wait_ns > WAIT_MS_MAX * 1_000_000:
+        raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
+    return wait_ns / 1e9
+
+
+def _received(call: Call, name: TopicName, group: str, delivered: list[Delivered]) -> Answer:
+    if call.request.accepts(COMPACT_TYPE):
+        compact = encode_compact(delivered)
+        if compact is not None:
+            body, pieces = compact
+            return Answer(200, ARROW_TYPE, body, ((PIECES_HEADER, pieces.decode()),))
+    if call.request.accepts(ARROW_TYPE):
+        return Answer(200, ARROW_TYPE, encode_delivered(delivered))
+    topic = str(name)
+    messages = [
+        received_view(
+            message,
+            each.partition,
+            count,
+            str(Receipt(topic, each.partition, message.offset, count, each.nonce)),
+        )
+        for each in delivered
+        for batch, count in each.pieces
+        for message in batch.messages()
+    ]
+    return json_answer(ReceivedMessages(messages=messages))
+
+
+SettleCall = Callable[[TopicName, int, str, int, Offsets | None], BrokerSettled]
+
+
+def _settle(call: Call, settle: SettleCall) -> Any:
+    parts = _settled(call, settle)
+    if all(part.durable is DONE or part.durable.done() for part in parts):
+        return _refusals(parts)
+    return _when_settled(parts)
+
+
+def _settle_now(call: Call, settle: SettleCall) -> Settled:
+    """On a thread of its own, where waiting is no harm."""
+    return _refusals(_settled(call, settle))
+
+
+async def _when_settled(parts: Sequence[_Part]) -> Settled:
+    for part in parts:
+        if part.durable is not DONE:
+            await asyncio.wrap_future(part.durable)
+    return _refusals(parts)
+
+
+class _Part:
+    """Messages of one lease, the receipts by which they were named, and what became of them."""
+
+    __slots__ = ("durable", "lost", "nonce", "offsets", "partition", "receipts", "refused")
+
+    def __init__(self, partition: int, nonce: int, offsets: list[int] | None) -> None:
+        self.partition = partition
+        self.nonce = nonce
+        self.offsets = offsets
+        self.receipts: dict[int, str] = {}
+        self.durable: Future[None] = DONE
+        self.refused: dict[int, type[DeliveryError]] = {}
+        self.lost: DeliveryError | None = None
+
+    def refusals(self) -> Iterator[Refusal]:
+        if self.lost is not None:
+            yield self._refusal(self.lost, None)
+        for offset, kind in self.refused.items():
+            yield self._refusal(kind(offset), offset)  # type: ignore[arg-type]
+
+    def _refusal(self, error: DeliveryError, offset: int | None) -> Refusal:
+        return Refusal(
+            code=error.code,
+            detail=str(error),
+            partition=self.partition,
+            offset=offset,
+            lease=self.nonce,
+            receipt=None if offset is None else self.receipts.get(offset),
+        )
+
+
+def _settled(call: Call, settle: SettleCall) -> list[_Part]:
+    """On each partition, also if it is too late on another one."""
+    name, group = call.topic, call.group
+    parts = _parts(call, name)
+    for part in parts:
+        offsets = None if part.offsets is None else Offsets.of(part.offsets)
+        try:
+            settled = settle(name, part.partition, group, part.nonce, offsets)
+            part.durable, part.refused = settled.durable, settled.refused
+        except DeliveryError as exc:
+            part.lost = exc
+    return parts
+
+
+def _parts(call: Call, name: TopicName) -> list[_Part]:
+    body: Settle = call.body
+    limit = call.door.config.batch_messages_max
+    parts = [_Part(each.partition, each.lease, each.offsets) for each in body.leases]
+    if len(body.receipts) + sum(len(part.offsets or ()) for part in parts) > limit:
+        raise RequestTooLarge(f"more than {limit} messages in one request; send them in parts")
+    leases: dict[tuple[int, int], _Part] = {}
+    for text in body.receipts:
+        receipt = Receipt.parse(text)
+        if parse_topic(receipt.topic) != name:
+            raise InvalidInput(f"receipt {text!r} is of topic {receipt.topic}, not of {name}")
+        place = receipt.partition, receipt.nonce
+        part = leases.get(place)
+        if part is None:
+            part = leases[place] = _Part(*place, [])
+        assert part.offsets is not None
+        part.offsets.append(receipt.offset)
+        part.receipts[receipt.offset] = text
+    return [*parts, *leases.values()]
+
+
+def _refusals(parts: Sequence[_Part]) -> Settled:
+    for part in parts:
+        part.durable.result()
+    return Settled(refused=[refusal for part in parts for refusal in part.refusals()])

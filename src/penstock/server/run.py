@@ -1,0 +1,217 @@
+"""`penstock serve`: a broker behind a port, until it is told to stop.
+
+SIGTERM and SIGINT end it in order: no new connections, polls are answered, what was asked is
+finished, and the folder is left clean. A second signal, or the time limit, cuts off what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from penstock.broker.broker import Broker, BrokerConfig
+from penstock.config import ServerConfig
+from penstock.errors import InvalidInput
+from penstock.server.access_log import AccessLog
+from penstock.server.app import app_of
+from penstock.server.door import Door
+from penstock.server.keys import KeyStore
+from penstock.server.metrics import MeteredFiles
+from penstock.server.protocol import Protocol, protocol_of
+
+_logger = logging.getLogger("penstock.server")
+
+_LOOK_EVERY_S = 1.0
+_BACKLOG = 4096
+
+
+def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
+    """Serve a data folder until SIGTERM or SIGINT. `ready` is told the URL."""
+    keys = KeyStore.open(config.data)
+    _check_exposure(config, keys)
+    sock = _bind(config)
+    try:
+        url = url_of(config, sock.getsockname()[1])
+        owner = f"the server at {url} (process {os.getpid()} on {socket.gethostname()})"
+        files = MeteredFiles()
+        broker = Broker(
+            config.data,
+            BrokerConfig(
+                auto_create=config.auto_create, owner=owner, free_bytes_min=config.free_bytes_min
+            ),
+            files=files,
+        )
+        with broker:
+            log = AccessLog(sys.stdout.buffer, failures_only=config.log_level != "info")
+            if config.log_level == "debug":
+                log = AccessLog(sys.stdout.buffer)
+            door = Door(broker, config, keys, log=log, files=files)
+            try:
+                _run(Server(door), sock, lambda: _tell(url, ready))
+            finally:
+                door.close()
+    finally:
+        sock.close()
+    _logger.info("stopped; %s is closed", broker.folder)
+
+
+class Server(uvicorn.Server):
+    """uvicorn, stopped from outside and with an eye on its connections."""
+
+    def __init__(self, door: Door) -> None:
+        config = door.config
+        super().__init__(
+            uvicorn.Config(
+                app_of(door),
+                http=protocol_of(door),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                ssl_certfile=config.tls_cert,
+                ssl_keyfile=config.tls_key,
+                timeout_keep_alive=config.idle_timeout_ms // 1000 + 1,
+                backlog=_BACKLOG,
+            )
+        )
+        self._door = door
+        self._told_to_stop = asyncio.Event()
+        self.on_started: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Whoever runs us listens to signals."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.on_started()
+
+    async def main_loop(self) -> None:
+        """Until it is told to stop."""
+        looking = asyncio.create_task(self._look_after_connections())
+        try:
+            await self._told_to_stop.wait()
+        finally:
+            looking.cancel()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """No new connections, every poll answered, everything else given a while."""
+        for server in self.servers:
+            server.close()
+        for sock in sockets or ():
+            sock.close()
+        self._door.stop()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        deadline = asyncio.get_running_loop().time() + self._door.config.stop_timeout_ms / 1000
+        pause_s = 0.001
+        while self.server_state.connections and not self.force_exit:
+            if asyncio.get_running_loop().time() > deadline:
+                _logger.warning("cut off %d connections", len(self.server_state.connections))
+                break
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.1)
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    def stop(self) -> None:
+        """From the event loop. Told twice, it does not wait for what is under way."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._told_to_stop.set()
+
+    async def _look_after_connections(self) -> None:
+        config = self._door.config
+        request_s, idle_s = config.request_timeout_ms / 1000, config.idle_timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(_LOOK_EVERY_S, request_s / 2, idle_s / 2))
+            now = loop.time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Protocol):
+                    connection.look_after(now, request_s, idle_s)
+
+
+def _run(server: Server, sock: socket.socket, started: Callable[[], None]) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.stop)
+        server.on_started = started
+        await server.serve(sockets=[sock])
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(main())
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _bind(config: ServerConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((config.host, config.port))
+    except OSError as exc:
+        sock.close()
+        raise InvalidInput(
+            f"cannot listen on {config.host} port {config.port}: {exc.strerror or exc}"
+        ) from None
+    sock.set_inheritable(False)
+    return sock
+
+
+def url_of(config: ServerConfig, port: int) -> str:
+    scheme = "https" if config.tls_cert else "http"
+    host = config.host
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _check_exposure(config: ServerConfig, keys: KeyStore) -> None:
+    if not keys.empty or config.allow_public_without_keys or _is_loopback(config.host):
+        return
+    raise InvalidInput(
+        f"{config.host} can be reached by others, and there is no API key yet, so anybody could "
+        "read and change everything. Make one with `penstock key create`, listen on 127.0.0.1, or "
+        "say that this is meant: allow_public_without_keys."
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        try:
+            addresses = socket.getaddrinfo(host, None)
+        except OSError as exc:
+            raise InvalidInput(f"host {host!r} is not known: {exc.strerror}") from None
+        return all(ipaddress.ip_address(each[4][0]).is_loopback for each in addresses)
+
+
+def _tell(url: str, ready: Callable[[str], None] | None) -> None:
+    _logger.info("listening on %s", url)
+    if ready is not None:
+        ready(url)

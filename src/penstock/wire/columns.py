@@ -1,0 +1,250 @@
+"""Messages over the wire as columns: Arrow IPC streams.
+
+A table of messages has the columns of `penstock.record.schema`, and leaves out those that none of
+its messages uses. What is received has three more: `partition`, `delivery_count` and `lease`; the
+receipt of a row is `topic:partition:offset:delivery_count:lease`, the lease in hex with at least
+15 digits. What is read carries the JSON of its answer in the metadata of the schema. What is
+published may have a column `dedup_id`.
+
+A stream is laid down from its parts: the schema's bytes are always the same, so that only the
+batches themselves have to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock.broker.partition import Delivered
+from penstock.record.batch import Batch
+from penstock.record.plain import Laid, Plain
+from penstock.record.schema import BITS, FIELDS, Priority, schema_of
+
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+COMPACT_TYPE = f"{ARROW_TYPE};form=compact"
+"""What a client accepts that understands the header `penstock-pieces`."""
+PIECES_HEADER = "penstock-pieces"
+
+_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_META = b"penstock"
+_PLACED = BITS["offset"] | BITS["id"] | BITS["timestamp"] | BITS["priority"] | BITS["value"]
+_NAMES = {
+    "timestamp": "timestamps",
+    "priority": "priorities",
+    "expires_at": "expires_at",
+    "key": "keys",
+    "value": "values",
+    "headers": "headers",
+    "offset": "offsets",
+    "id": "ids",
+}
+DEDUP_COLUMN = "dedup_id"
+_DEDUP = pa.field(DEDUP_COLUMN, pa.binary())
+_LEASE_FIELDS = [
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("delivery_count", pa.int32(), nullable=False),
+    pa.field("lease", pa.int64(), nullable=False),
+]
+
+
+def encode_new(batch: Batch, dedup_ids: Sequence[bytes | None] | None = None) -> bytes:
+    """Messages to be published; deduplication ids are one more column."""
+    columns = batch.columns & ~(BITS["offset"] | BITS["id"])
+    if batch.priority != Priority.NORMAL:
+        columns |= BITS["priority"]
+    if batch.timestamp_us is not None:
+        columns |= BITS["timestamp"]
+    if dedup_ids is not None:
+        data = _columns(batch, columns).append_column(_DEDUP, pa.array(dedup_ids, pa.binary()))
+        return b"".join((data.schema.serialize(), data.serialize(), _END))
+    if isinstance(batch, Plain) and columns == BITS["value"]:
+        return b"".join((_schema_bytes(columns), batch.body(), _END))
+    data = batch.data if columns == batch.columns else _columns(batch, columns)
+    return b"".join((_schema_bytes(columns), data.serialize(), _END))
+
+
+def encode_delivered(delivered: Sequence[Delivered]) -> bytes:
+    """What a receive handed out: a record batch for each piece."""
+    columns = _PLACED
+    for each in delivered:
+        for batch, _ in each.pieces:
+            columns |= batch.columns
+    parts: list[Any] = [_received_schema_bytes(columns)]
+    schema = _received_schema(columns)
+    for each in delivered:
+        for batch, delivery_count in each.pieces:
+            rows = len(batch)
+            arrays = [
+                *_arrays(batch, columns),
+                pa.array(np.full(rows, each.partition, np.int32)),
+                pa.array(np.full(rows, delivery_count, np.int32)),
+                pa.array(np.full(rows, each.nonce, np.int64)),
+            ]
+            parts.append(pa.RecordBatch.from_arrays(arrays, schema=schema).serialize())
+    parts.append(_END)
+    return b"".join(parts)
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What all rows of a record batch have in common, and so need no columns for."""
+
+    partition: int
+    lease: int
+    delivery_count: int
+    base_offset: int
+    ulid: str
+    timestamp_us: int | None
+    priority: int
+
+
+_pieces = msgspec.json.Decoder(list[Piece])
+_piece_encoder = msgspec.json.Encoder()
+PIECES_MAX = 32
+"""So many are told of in a header; for more there are columns."""
+
+
+def encode_compact(delivered: Sequence[Delivered]) -> tuple[bytes, bytes] | None:
+    """The same for those who understand `Piece`: what is the same for all rows is not repeated.
+
+    The stream, and the JSON of its pieces; None if there are too many.
+    """
+    pieces: list[Piece] = []
+    columns = 0
+    for each in delivered:
+        for batch, delivery_count in each.pieces:
+            columns |= batch.columns
+            pieces.append(
+                Piece(
+                    each.partition,
+                    each.nonce,
+                    delivery_count,
+                    batch.base_offset or 0,
+                    f"{batch.ulid:x}",
+                    batch.timestamp_us,
+                    batch.priority,
+                )
+            )
+    if len(pieces) > PIECES_MAX:
+        return None
+    parts: list[Any] = [_schema_bytes(columns or BITS["value"])]
+    for each in delivered:
+        for batch, _ in each.pieces:
+            if isinstance(batch, Plain) and columns == BITS["value"]:
+                parts.append(batch.body())
+            else:
+                parts.append(_columns(batch, columns).serialize())
+    parts.append(_END)
+    return b"".join(parts), _piece_encoder.encode(pieces)
+
+
+def decode_delivered(body: bytes, pieces: bytes = b"") -> list[Delivered]:
+    """What either of them made. Without pieces, each record batch is of one lease and count."""
+    if pieces:
+        return _decode_compact(body, _pieces.decode(pieces))
+    leases: dict[tuple[int, int], list[tuple[Batch, int]]] = {}
+    for data in pa.ipc.open_stream(body):
+        if data.num_rows:
+            lease = data.column("partition")[0].as_py(), data.column("lease")[0].as_py()
+            count = data.column("delivery_count")[0].as_py()
+            leases.setdefault(lease, []).append((_batch(data), count))
+    return _delivered(leases)
+
+
+def _decode_compact(body: bytes, pieces: list[Piece]) -> list[Delivered]:
+    if not pieces:
+        return []
+    batches: list[Batch]
+    laid = decode_plain(body) if len(pieces) == 1 else None
+    if laid is not None:
+        batches = [laid]
+    else:
+        stream = pa.ipc.open_stream(body)
+        columns = sum(BITS[name] for name in stream.schema.names)
+        batches = [Batch(data, columns) for data in stream]
+    leases: dict[tuple[int, int], list[tuple[Batch, int]]] = {}
+    for batch, piece in zip(batches, pieces, strict=True):
+        batch.base_offset = piece.base_offset
+        batch.ulid = int(piece.ulid, 16)
+        batch.timestamp_us = piece.timestamp_us
+        batch.priority = piece.priority
+        lease = piece.partition, piece.lease
+        leases.setdefault(lease, []).append((batch, piece.delivery_count))
+    return _delivered(leases)
+
+
+def _delivered(leases: dict[tuple[int, int], list[tuple[Batch, int]]]) -> list[Delivered]:
+    return [
+        Delivered(partition, nonce, sum(len(batch) for batch, _ in pieces), pieces)
+        for (partition, nonce), pieces in leases.items()
+    ]
+
+
+def decode_plain(body: bytes) -> Laid | None:
+    """A stream with one batch of few messages that are values alone; None for any other."""
+    if not body.startswith(_PLAIN_SCHEMA) or not body.endswith(_END):
+        return None
+    return Laid.of_body(body[len(_PLAIN_SCHEMA) : -len(_END)])
+
+
+def encode_read(batches: Iterable[Batch], about: bytes) -> bytes:
+    """Messages as they lie in logs, and the JSON of what else there is to say."""
+    batches = list(batches)
+    columns = _PLACED
+    for batch in batches:
+        columns |= batch.columns
+    schema = schema_of(columns).with_metadata({_META: about})
+    parts: list[Any] = [schema.serialize()]
+    parts += [_columns(batch, columns).serialize() for batch in batches]
+    parts.append(_END)
+    return b"".join(parts)
+
+
+def decode_read(body: bytes) -> tuple[list[Batch], bytes]:
+    stream = pa.ipc.open_stream(body)
+    about = (stream.schema.metadata or {}).get(_META, b"")
+    return [_batch(data) for data in stream], about
+
+
+def _columns(batch: Batch, columns: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*_arrays(batch, columns)], schema=schema_of(columns))
+
+
+def _arrays(batch: Batch, columns: int) -> Iterator[pa.Array]:
+    for name in schema_of(columns).names:
+        yield getattr(batch, _NAMES[name])
+
+
+def _batch(data: pa.RecordBatch) -> Batch:
+    """A batch of what came; columns that are not ours are left out."""
+    names = [field.name for field in FIELDS if field.name in data.schema.names]
+    columns = sum(BITS[name] for name in names)
+    schema = schema_of(columns)
+    arrays = [data.column(name) for name in schema.names]
+    base = data.column("offset")[0].as_py() if data.num_rows else 0
+    return Batch(pa.RecordBatch.from_arrays(arrays, schema=schema), columns, base_offset=base)
+
+
+@cache
+def _schema_bytes(columns: int) -> bytes:
+    return bytes(schema_of(columns).serialize())
+
+
+@cache
+def _received_schema(columns: int) -> pa.Schema:
+    schema = schema_of(columns)
+    for field in _LEASE_FIELDS:
+        schema = schema.append(field)
+    return schema
+
+
+@cache
+def _received_schema_bytes(columns: int) -> bytes:
+    return bytes(_received_schema(columns).serialize())
+
+
+_PLAIN_SCHEMA = _schema_bytes(BITS["value"])

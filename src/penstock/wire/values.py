@@ -1,0 +1,136 @@
+"""Bytes, times and positions as JSON has them.
+
+A value that is UTF-8 goes as text, any other as base64 under a name of its own. Times are
+RFC 3339 or seconds since 1970; durations are strings such as "30s", or seconds.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import datetime, timedelta
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+from penstock.errors import InvalidInput
+
+Seconds: TypeAlias = Annotated[
+    str | int | float, msgspec.Meta(description='A duration: "250ms", "30s", "1h30m", or seconds.')
+]
+Time: TypeAlias = Annotated[
+    str | int | float, msgspec.Meta(description="RFC 3339 with a time zone, or seconds since 1970.")
+]
+Place: TypeAlias = Annotated[
+    str | int,
+    msgspec.Meta(description='"earliest", "latest", an offset, or a time as RFC 3339.'),
+]
+
+
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+
+
+class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that are not UTF-8."""
+
+    base64: str
+
+
+HeaderValue: TypeAlias = str | Base64 | None
+
+
+def to_text(data: bytes | None) -> tuple[str | None, str | None]:
+    """Bytes as text or, where they are no UTF-8, as base64."""
+    if data is None:
+        return None, None
+    try:
+        return data.decode(), None
+    except UnicodeDecodeError:
+        return None, base64.b64encode(data).decode()
+
+
+def to_bytes(name: str, text: str | None, encoded: str | None) -> bytes | None:
+    """What `to_text` made of bytes, as bytes again."""
+    if encoded is None:
+        return None if text is None else utf8(name, text)
+    if text is not None:
+        raise InvalidInput(f"give {name} or {name}_base64, not both")
+    return from_base64(f"{name}_base64", encoded)
+
+
+def utf8(name: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as exc:
+        raise InvalidInput(f"{name}: {exc}") from None
+
+
+def from_base64(name: str, encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise InvalidInput(f"{name} is not base64: {exc}") from None
+
+
+def headers_to_text(headers: dict[str, bytes | None]) -> dict[str, HeaderValue] | None:
+    shown: dict[str, HeaderValue] = {}
+    for name, data in headers.items():
+        text, encoded = to_text(data)
+        shown[name] = Base64(encoded) if encoded is not None else text
+    return shown or None
+
+
+def headers_to_bytes(headers: dict[str, HeaderValue] | None) -> dict[str, bytes | None]:
+    found: dict[str, bytes | None] = {}
+    for name, value in (headers or {}).items():
+        utf8("the name of a header", name)
+        if isinstance(value, Base64):
+            found[name] = from_base64(f"header {name!r}", value.base64)
+        else:
+            found[name] = None if value is None else utf8(f"header {name!r}", value)
+    return found
+
+
+def parse_time(value: str | int | float, name: str) -> datetime | int | float:
+    """A moment as `penstock.durations.parse_us` takes it."""
+    if not isinstance(value, str):
+        return value
+    if _NUMBER.fullmatch(value):
+        return float(value)  # from a query, where all is text
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} is {value!r:.100}; give RFC 3339, such as 2030-01-31T12:00:00Z, or seconds"
+        ) from None
+
+
+def as_duration(value: str | int | float | timedelta) -> str | int | float | timedelta:
+    """A duration as `penstock.durations` takes it; a number in a query is text as well."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return float(value)
+    return value
+
+
+def parse_place(value: str | int, name: str) -> str | int | datetime:
+    """A position as clients take it."""
+    if isinstance(value, str) and value not in ("earliest", "latest"):
+        if value.isascii() and value.isdigit() and len(value) < 20:
+            return int(value)  # from a query, where all is text
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            raise InvalidInput(
+                f'{name} is {value!r:.100}; give "earliest", "latest", an offset or RFC 3339'
+            ) from None
+    return value
+
+
+def place_text(position: str | int | datetime) -> str | int:
+    """The other way round."""
+    if isinstance(position, datetime):
+        if position.tzinfo is None:
+            raise InvalidInput(f"time {position} has no time zone; add one, such as timezone.utc")
+        return position.isoformat()
+    return position

@@ -1,0 +1,318 @@
+"""The HTTP door as any client sees it: JSON in, JSON out, problems with stable codes."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import time
+from typing import Any
+
+import pytest
+
+from penstock.broker.broker import Broker
+from tests.integration.broker.world import Background, until
+from tests.integration.server.asking import Http
+from tests.integration.server.running import RunningServer
+
+
+@pytest.fixture
+def orders(http: Http) -> Http:
+    assert http.ask("PUT", "/v1/topics/orders", {"visibility": "10s"}).status == 201
+    return http
+
+
+def received(http: Http, **how: Any) -> list[dict[str, Any]]:
+    answer = http.post("/v1/topics/orders/groups/g/receive", how)
+    assert answer.status == 200
+    messages: list[dict[str, Any]] = answer.json["messages"]
+    return messages
+
+
+# Topics.
+
+
+def test_a_topic_is_made_altered_listed_and_deleted(http: Http) -> None:
+    made = http.ask("PUT", "/v1/topics/orders", {"partitions": 2, "ttl": "1h"})
+    assert (made.status, made.json["settings"]["ttl_ms"]) == (201, 3_600_000)
+    assert http.ask("PUT", "/v1/topics/orders").code == "topic_exists"
+    assert http.ask("PUT", "/v1/topics/orders?exist_ok=true").status == 201
+    assert http.get("/v1/topics").json == {"topics": ["orders"]}
+    altered = http.ask("PATCH", "/v1/topics/orders", {"partitions": 3, "ttl": None})
+    assert (altered.json["settings"]["partitions"], altered.json["settings"]["ttl_ms"]) == (3, None)
+    assert http.get("/v1/topics/orders").json == altered.json
+    assert http.ask("DELETE", "/v1/topics/orders").status == 204
+    assert http.get("/v1/topics/orders").code == "topic_not_found"
+
+
+def test_namespaces_have_paths_of_their_own(http: Http) -> None:
+    http.ask("PUT", "/v1/namespaces/shop/topics/orders")
+    http.post("/v1/namespaces/shop/topics/orders/messages", {"value": "x"})
+    assert http.get("/v1/namespaces").json == {"namespaces": ["default", "shop"]}
+    assert http.get("/v1/topics").json == {"topics": []}
+    got = http.post("/v1/namespaces/shop/topics/orders/groups/g/receive").json["messages"]
+    assert got[0]["receipt"].startswith("shop/orders:0:0:1:")
+    settled = http.post(
+        "/v1/namespaces/shop/topics/orders/groups/g/ack", {"receipts": [got[0]["receipt"]]}
+    )
+    assert settled.json == {"refused": []}
+    assert http.post("/v1/namespaces/No/topics/x/messages", {}).code == "invalid_input"
+
+
+# Messages.
+
+
+def test_a_message_goes_round(orders: Http) -> None:
+    full = {
+        "value": "Grüße",
+        "key_base64": base64.b64encode(b"\xff").decode(),
+        "headers": {"a": "1", "b": {"base64": "/w=="}, "c": None},
+        "priority": "high",
+        "ttl": "1h",
+    }
+    placed = orders.post("/v1/topics/orders/messages", full)
+    assert placed.status == 201
+    assert (placed.json["partition"], placed.json["offset"]) == (0, 0)
+    (message,) = received(orders)
+    assert message["value"] == "Grüße"
+    assert message["key_base64"] == full["key_base64"]
+    assert message["headers"] == full["headers"]
+    assert (message["priority"], message["delivery_count"]) == ("high", 1)
+    assert message["expires_at_us"] > time.time() * 1e6
+    assert message["id"] == placed.json["id"]
+    peeked = orders.get("/v1/topics/orders/messages").json["messages"]
+    assert peeked[0]["value"] == "Grüße"
+
+
+def test_the_body_may_be_the_value_itself(orders: Http) -> None:
+    value = bytes(range(256))
+    path = "/v1/topics/orders/messages?key=k&priority=1&ttl=90"
+    orders.ask("POST", path, value, content_type="application/octet-stream")
+    (message,) = received(orders)
+    assert base64.b64decode(message["value_base64"]) == value
+    assert (message["key"], message["priority"]) == ("k", "high")
+
+
+def test_many_at_once_each_with_its_own(orders: Http) -> None:
+    many = [
+        {"value": "a"},
+        {"value": "b", "delay": "1h"},
+        {"value": "c", "partition": 0},
+        {"value": "d", "dedup_id": "once"},
+        {"value": "d", "dedup_id": "once"},
+        {"value": "e", "deliver_at": "2020-01-01T00:00:00Z"},
+    ]
+    placed = orders.post("/v1/topics/orders/messages", {"messages": many}).json["messages"]
+    assert [each.get("duplicate", False) for each in placed] == [False] * 4 + [True, False]
+    assert [("offset" in each) for each in placed] == [True, False, True, True, True, False]
+    until(lambda: orders.get("/v1/topics/orders/stats").json["messages"] == 4)
+    values = [message["value"] for message in received(orders)]
+    assert sorted(values) == ["a", "c", "d", "e"]
+    waiting = orders.get("/v1/topics/orders/delayed").json
+    assert [each["message"]["value"] for each in waiting["delayed"]] == ["b"]
+    id_ = waiting["delayed"][0]["id"]
+    assert orders.ask("DELETE", f"/v1/topics/orders/delayed/{id_}").json == {"found": True}
+    assert orders.ask("DELETE", f"/v1/topics/orders/delayed/{id_}").json == {"found": False}
+
+
+def test_nothing_of_a_request_is_stored_if_a_part_of_it_is_wrong(orders: Http) -> None:
+    for wrong in (
+        {"partition": 7},
+        {"priority": "soon"},
+        {"delay": "1 hour"},
+        {"value_base64": "?"},
+    ):
+        answer = orders.post(
+            "/v1/topics/orders/messages", {"messages": [{"value": "a"}, {"value": "b"} | wrong]}
+        )
+        assert answer.status in (400, 404), answer
+    assert orders.get("/v1/topics/orders/stats").json["messages"] == 0
+
+
+def test_messages_are_settled_by_receipt(orders: Http) -> None:
+    orders.post("/v1/topics/orders/messages", {"messages": [{"value": str(n)} for n in range(4)]})
+    messages = received(orders)
+    base = "/v1/topics/orders/groups/g"
+    acked, nacked, rejected, extended = [message["receipt"] for message in messages]
+    assert orders.post(f"{base}/ack", {"receipts": [acked]}).json == {"refused": []}
+    orders.post(f"{base}/nack", {"receipts": [nacked], "delay": 0, "error": "again"})
+    orders.post(f"{base}/reject", {"receipts": [rejected], "reason": "no good"})
+    orders.post(f"{base}/extend", {"receipts": [extended], "visibility": "1h"})
+    (refused,) = orders.post(f"{base}/ack", {"receipts": [acked]}).json["refused"]
+    assert (refused["code"], refused["receipt"]) == ("already_settled", acked)
+    assert [message["value"] for message in received(orders)] == ["1"]
+    page = orders.get("/v1/topics/orders/dead-letters").json
+    (letter,) = page["letters"]
+    assert (letter["message"]["value"], letter["origin"]["error"]) == ("2", "no good")
+    place = f"{letter['partition']}-{letter['message']['offset']}"
+    assert orders.get(f"/v1/topics/orders/dead-letters/{place}").json == letter
+    assert orders.get("/v1/topics/orders/dead-letters/0-99").code == "not_found"
+    choice = {"reason": "max_retries"}
+    assert orders.post("/v1/topics/orders/dead-letters/redrive", choice).json == {"count": 0}
+    assert orders.post("/v1/topics/orders/dead-letters/redrive").json == {"count": 1}
+    assert [message["value"] for message in received(orders)] == ["2"]
+
+
+def test_dead_letters_are_listed_page_by_page(orders: Http) -> None:
+    orders.post("/v1/topics/orders/messages", {"messages": [{"value": str(n)} for n in range(5)]})
+    receipts = [message["receipt"] for message in received(orders)]
+    orders.post("/v1/topics/orders/groups/g/reject", {"receipts": receipts})
+    seen, after = [], ""
+    for _ in range(3):
+        page = orders.get(f"/v1/topics/orders/dead-letters?limit=2{after}").json
+        seen += [letter["message"]["value"] for letter in page["letters"]]
+        assert page["count"] == 5
+        after = f"&after={page['next']}"
+    assert (seen, page["next"]) == (["0", "1", "2", "3", "4"], None)
+    assert orders.post("/v1/topics/orders/dead-letters/purge").json == {"count": 5}
+
+
+def test_messages_are_read_by_offset_and_time(orders: Http) -> None:
+    orders.post("/v1/topics/orders/messages", {"messages": [{"value": str(n)} for n in range(5)]})
+    base = "/v1/topics/orders/partitions/0"
+    page = orders.get(f"{base}/messages?at=3").json
+    assert [message["value"] for message in page["messages"]] == ["3", "4"]
+    assert (page["next_offset"], page["start"], page["end"]) == (5, 0, 5)
+    assert orders.get(f"{base}/messages?at=2000-01-01T00:00:00Z").json["messages"][0]["offset"] == 0
+    assert orders.get(f"{base}/messages?at=6").code == "offset_out_of_range"
+    assert orders.get(f"{base}/messages?at=yesterday").code == "invalid_input"
+    assert orders.get(f"{base}?at=latest").json["at"] == 5
+    assert orders.get("/v1/topics/orders/partitions/9").code == "partition_not_found"
+    assert orders.ask("DELETE", "/v1/topics/orders/messages").json == {"count": 5}
+
+
+# Waiting.
+
+
+def test_a_poll_waits_and_is_woken(orders: Http, server: RunningServer) -> None:
+    def poll() -> list[dict[str, Any]]:
+        with Http(server.port) as other:
+            return received(other, wait="20s")
+
+    waiting = Background(poll)
+    until(lambda: len(server.door.polls) == 1)
+    assert orders.get("/v1/stats").json["polls"] == 1
+    orders.post("/v1/topics/orders/messages", {"value": "x"})
+    assert [message["value"] for message in waiting.result()] == ["x"]
+    assert len(server.door.polls) == 0
+    assert received(orders, wait="10ms") == []
+
+
+def test_a_message_is_not_given_to_somebody_who_hung_up(
+    orders: Http, server: RunningServer
+) -> None:
+    gone = Http(server.port)
+    waiting = Background(lambda: received(gone, wait="30s"))
+    until(lambda: len(server.door.polls) == 1)
+    sock = gone._connection.sock
+    assert sock is not None
+    sock.shutdown(2)
+    until(lambda: len(server.door.polls) == 0)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        waiting.result()
+    orders.post("/v1/topics/orders/messages", {"value": "x"})
+    assert received(orders)[0]["delivery_count"] == 1
+
+
+def test_polls_end_when_their_topic_does(orders: Http, server: RunningServer) -> None:
+    def poll() -> str:
+        with Http(server.port) as other:
+            return other.post("/v1/topics/orders/groups/g/receive", {"wait": 20}).code
+
+    waiting = Background(poll)
+    until(lambda: len(server.door.polls) == 1)
+    orders.ask("DELETE", "/v1/topics/orders")
+    assert waiting.result() == "topic_not_found"
+
+
+# Stream groups.
+
+
+def test_a_member_of_a_stream_group(orders: Http) -> None:
+    orders.post("/v1/topics/orders/messages", {"messages": [{"value": "a"}, {"value": "b"}]})
+    base = "/v1/stream-groups/audit"
+    me = orders.post(f"{base}/join", {"topics": ["orders"], "member_id": "me"}).json
+    assert me["assigned"] == [{"topic": "orders", "partition": 0}]
+    who = {"member_id": "me", "generation": me["generation"]}
+    assert orders.post(f"{base}/heartbeat", who).json["assigned"] == me["assigned"]
+    place = {"topic": "orders", "partition": 0}
+    fetched = orders.post("/v1/fetch", {"positions": [place | {"offset": 0}]}).json["parts"][0]
+    assert [message["value"] for message in fetched["messages"]] == ["a", "b"]
+    assert orders.post("/v1/fetch", {"positions": [place | {"offset": 9}]}).json["parts"][0][
+        "out_of_range"
+    ]
+    assert orders.post(f"{base}/commit", who | {"offsets": [place | {"offset": 1}]}).status == 204
+    assert orders.get(f"{base}/offsets").json == {"offsets": [place | {"offset": 1}]}
+    assert orders.get(base).json["lag"] == [place | {"lag": 1}]
+    assert orders.ask("DELETE", base).code == "group_not_empty"
+    assert orders.post(f"{base}/leave", who).status == 204
+    assert orders.post(f"{base}/heartbeat", who).code == "unknown_member"
+    assert orders.post(f"{base}/reset", {"topic": "orders", "to": "latest"}).status == 204
+    assert orders.get("/v1/stream-groups").json == {"groups": ["audit"]}
+    assert orders.ask("DELETE", base).status == 204
+    assert orders.get(base).code == "group_not_found"
+
+
+# Statistics.
+
+
+def test_the_table_of_topics_is_sorted_searched_and_paged(http: Http, broker: Broker) -> None:
+    for n in range(5):
+        http.ask("PUT", f"/v1/topics/t{n}")
+        http.post(f"/v1/topics/t{n}/messages", {"messages": [{"value": "x"}] * n})
+    http.ask("PUT", "/v1/namespaces/shop/topics/other")
+    table = http.get("/v1/stats/topics?sort=messages&descending=true&limit=2").json
+    assert ([row["topic"] for row in table["topics"]], table["total"]) == (["t4", "t3"], 6)
+    table = http.get("/v1/stats/topics?search=t&offset=4").json
+    assert [row["topic"] for row in table["topics"]] == ["t3", "t4"]
+    assert http.get("/v1/namespaces/shop/stats").json["topics"] == 1
+    summary = http.get("/v1/stats").json
+    assert (summary["topics"], summary["messages"], summary["depth"]) == (6, 10, 10)
+    assert http.get("/v1/stats/topics?sort=colour").code == "invalid_input"
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/v1/nothing", None, 404, "not_found"),
+        ("GET", "/nothing", None, 404, "not_found"),
+        ("GET", "/v1/topics/", None, 404, "not_found"),
+        ("POST", "/v1/topics", {}, 405, "method_not_allowed"),
+        ("POST", "/v1/topics/orders/messages", b"{", 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/messages", b"\xff", 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/messages", b"[" * 100_000, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/messages", {"valeu": "x"}, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/messages", {"value": 5}, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/messages", {"value": "\ud800"}, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/messages?ttl=1", {"value": "x"}, 400, "invalid_input"),
+        ("POST", "/v1/topics/No!/messages", {"value": "x"}, 400, "invalid_input"),
+        ("POST", "/v1/topics/none/messages", {"value": "x"}, 404, "topic_not_found"),
+        ("PUT", "/v1/topics/new", {"partitons": 5}, 400, "invalid_input"),
+        ("PUT", "/v1/topics/new", {"partitions": 10**9}, 400, "invalid_input"),
+        ("GET", "/v1/topics/orders/messages?limit=-1", None, 400, "invalid_input"),
+        ("GET", "/v1/topics/orders?colour=red", None, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/groups/a%20b/receive", {}, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/groups/g/receive", {"wait": 31}, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/groups/g/receive", {"wait": -1}, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/groups/g/ack", {"receipts": ["x"]}, 400, "invalid_receipt"),
+        ("DELETE", "/v1/topics/orders/delayed/x", None, 400, "invalid_input"),
+        ("GET", "/v1/stream-groups/none", None, 404, "group_not_found"),
+        ("DELETE", "/v1/keys/none", None, 404, "key_not_found"),
+    ],
+)
+def test_what_is_wrong_is_told_by_a_problem(
+    orders: Http, method: str, path: str, body: Any, status: int, code: str
+) -> None:
+    answer = orders.ask(method, path, body)
+    assert (answer.status, answer.code) == (status, code)
+
+
+def test_a_body_without_its_type_is_refused(orders: Http) -> None:
+    # A web page of a stranger can make a browser send such a request, and no other.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        answer = orders.ask(
+            "POST", "/v1/topics/orders/messages", b'{"value": "x"}', content_type=kind
+        )
+        assert answer.code == "unsupported_media_type"

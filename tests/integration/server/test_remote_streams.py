@@ -1,0 +1,100 @@
+"""Members of a stream group far away, in real time: they beat, fall silent, and are woken."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import penstock
+import penstock.aio
+from penstock.broker.broker import Broker
+from tests.integration.broker.world import Background, until
+from tests.integration.server.running import RunningServer
+
+
+def test_a_busy_member_stays_because_somebody_beats_for_it(ps: Any) -> None:
+    ps.create_topic("orders")
+    ps.publish_batch("orders", [b"a", b"b"])
+    with ps.stream("orders", "audit", session_timeout="1500ms", member_id="me") as stream:
+        assert stream.next(5).value == b"a"
+        time.sleep(4)  # it works on the message for longer than its session
+        assert list(ps.describe_stream_group("audit").members) == ["me"]
+        assert stream.next(5).value == b"b"
+        stream.commit()
+
+
+def test_a_busy_task_stays_too(server: RunningServer) -> None:
+    async def work() -> None:
+        async with penstock.aio.connect(server.url) as ps:
+            await ps.create_topic("orders")
+            await ps.publish("orders", b"a")
+            async with ps.stream("orders", "audit", session_timeout="2s") as stream:
+                message = await stream.next(5)
+                assert message is not None
+                await asyncio.sleep(4.5)
+                assert len((await ps.describe_stream_group("audit")).members) == 1
+                await stream.commit()
+
+    asyncio.run(work())
+
+
+def test_a_member_that_was_cut_off_joins_again(ps: Any, broker: Broker) -> None:
+    ps.create_topic("orders")
+    ps.publish_batch("orders", [b"a", b"b"])
+    with ps.stream("orders", "audit", member_id="me", commit_every=None) as stream:
+        stream.next(5)
+        stream.commit()
+        generation = broker.streams.describe("audit").generation
+        broker.streams.leave("audit", "me", generation)  # as if it had been silent for too long
+        until(lambda: "me" not in broker.streams.describe("audit").members)
+        assert stream.next(5).value == b"b"  # which it had read ahead
+        until(lambda: stream.next(0.1) is not None)  # it joined again, and reads what is not done
+        assert list(broker.streams.describe("audit").members) == ["me"]
+
+
+def test_a_waiting_member_hears_at_once_of_another(ps: Any, server: RunningServer) -> None:
+    ps.create_topic("orders", partitions=2)
+    first = ps.stream("orders", "audit")
+    waiting = Background(lambda: first.next(20))
+    until(lambda: len(server.door.polls) == 1)
+    began = time.monotonic()
+    second = ps.stream("orders", "audit")
+    until(lambda: len(first.assignment) == 1)
+    assert time.monotonic() - began < 2  # long before the next heartbeat
+    ps.publish("orders", b"x", partition=first.assignment[0].partition)
+    assert waiting.result().value == b"x"
+    first.close()
+    second.close()
+    assert len(server.door.members) == 0
+
+
+def test_a_rebalance_far_away_loses_and_doubles_nothing(ps: Any) -> None:
+    ps.create_topic("orders", partitions=4)
+    for partition in range(4):
+        ps.publish_batch("orders", [b"%d" % n for n in range(50)], partition=partition)
+    got: list[tuple[int, int]] = []
+
+    def read(count: int) -> None:
+        with ps.stream("orders", "audit", commit_every="10ms") as stream:
+            for _ in range(count):
+                message = stream.next(3)
+                if message is None:
+                    return
+                got.append((message.partition, message.offset))
+
+    members = [Background(lambda n=n: read(n)) for n in (30, 60, 1000)]
+    for member in members:
+        member.result(60)
+    assert sorted(set(got)) == [(p, n) for p in range(4) for n in range(50)]
+    assert len(got) == 200
+
+
+def test_news_that_come_while_nobody_waits_are_not_lost(ps: Any, server: RunningServer) -> None:
+    ps.create_topic("orders")
+    with ps.stream("orders", "audit") as stream:
+        assert stream.next(0) is None
+        for n in range(20):
+            waiting = Background(lambda: stream.next(20))
+            ps.publish("orders", b"%d" % n)
+            assert waiting.result().value == b"%d" % n
