@@ -1,37 +1,105 @@
-"""The commands, and how their errors become sentences."""
+"""The commands. Only the one that is called is loaded, so that `penstock --help` is quick."""
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib import import_module
 from importlib.metadata import version
+from typing import NamedTuple
 
 import typer
 
-from penstock.cli.inspect import EXAMPLES, inspect
-from penstock.errors import PenstockError
+from penstock.cli.exits import Exit
 
-app = typer.Typer(
-    name="penstock",
-    help="A durable message queue in Python.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command(epilog=EXAMPLES)(inspect)
+
+class Command(NamedTuple):
+    """Where a command is: a module with a `commands` app, or a function of its own name."""
+
+    module: str
+    help: str
+    panel: str
+
+
+MESSAGES, LOOKING, RUNNING = "Messages", "Looking", "Running"
+
+COMMANDS = {
+    "publish": Command("publish", "Publish messages, one or millions.", MESSAGES),
+    "consume": Command("consume", "Receive messages and ack them.", MESSAGES),
+    "peek": Command("peek", "Look at messages without taking them.", MESSAGES),
+    "topic": Command("topics", "Create, list, describe, alter, purge and delete topics.", MESSAGES),
+    "group": Command("groups", "Consumer groups: their lag, their positions.", MESSAGES),
+    "dlq": Command("dead_letters", "Dead letters: list, show, redrive and purge.", MESSAGES),
+    "delayed": Command("delayed", "Messages that wait for their time.", MESSAGES),
+    "stats": Command("stats", "How the topics stand, once or live.", LOOKING),
+    "inspect": Command("inspect", "What is in a segment, a log or a data folder.", LOOKING),
+    "bench": Command("bench", "Measure a folder or a server.", LOOKING),
+    "serve": Command("serve", "Run the server.", RUNNING),
+    "worker": Command("worker", "Run the handlers of a worker app.", RUNNING),
+    "pipeline": Command("pipeline", "Ready pipelines on Spark.", RUNNING),
+    "key": Command("keys", "API keys of a server: create, list and revoke.", RUNNING),
+    "config": Command("config", "The configuration of the server.", RUNNING),
+}
+
+EPILOG = """
+[bold]Begin[/bold]
+
+[cyan]  export PENSTOCK_DATA=./data[/cyan]
+
+[cyan]  penstock topic create orders[/cyan]
+
+[cyan]  penstock publish orders "12 apples" --key c-17[/cyan]
+
+[cyan]  penstock consume orders --group billing[/cyan]
+
+Commands work on a folder (--data) or a server (--url), print JSON with --json, and end with 0: done, 1: the answer is no, 2: called wrongly, 3: not found, 4: something is in the way, 5: not allowed, 6: try again later, 7: failed.
+"""  # noqa: E501 - a line break in here would be one on the screen
+
+
+def build(*wanted: str) -> typer.Typer:
+    """The app, with these commands loaded; of the others it knows the name and one sentence."""
+    app = typer.Typer(
+        name="penstock",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        epilog=EPILOG,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(penstock)
+    for name, command in COMMANDS.items():
+        if name not in wanted:
+            app.command(name, help=command.help, rich_help_panel=command.panel)(_not_loaded)
+            continue
+        module = import_module(f"penstock.cli.{command.module}")
+        if hasattr(module, "commands"):
+            app.add_typer(
+                module.commands,
+                name=name,
+                help=command.help,
+                rich_help_panel=command.panel,
+                no_args_is_help=True,
+            )
+        else:
+            function = getattr(module, name)
+            app.command(name, epilog=module.EXAMPLES, rich_help_panel=command.panel)(function)
+    return app
 
 
 def run() -> int:
-    """Run the command that the arguments name; 2 when it could not do what was asked."""
-    try:
-        app(prog_name="penstock")
-    except PenstockError as exc:
-        print(f"penstock: {exc}", file=sys.stderr)
-    except OSError as exc:
-        where = f"{exc.filename}: " if exc.filename else ""
-        print(f"penstock: {where}{exc.strerror or exc}", file=sys.stderr)
-    return 2
+    """Run the command that the arguments name."""
+    words = sys.argv[1:]
+    if "_PENSTOCK_COMPLETE" in os.environ:  # the shell asks what could come next
+        words = os.environ.get("COMP_WORDS", "").split()[1:]
+        words = words or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:]
+    called = next((word for word in words if not word.startswith("-")), "")
+    build(called)(prog_name="penstock")
+    return Exit.OK
+
+
+def _not_loaded() -> None:
+    raise AssertionError("only the command that is called is loaded")
 
 
 def _print_version(wanted: bool) -> None:
@@ -40,10 +108,9 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def penstock(
     show_version: bool = typer.Option(
         False, "--version", help="Show the version.", callback=_print_version, is_eager=True
     ),
 ) -> None:
-    """A durable message queue in Python. Today: tools for its log files."""
+    """A durable message queue in Python: queues and streams on one log."""

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from penstock.cli import show
+from penstock.cli.guard import guarded
 from penstock.cli.progress import ByteProgress
 from penstock.errors import LogNotFound
 from penstock.log.inspect import find_logs, inspect_log, inspect_segment, segment_bytes
@@ -38,6 +39,7 @@ How large each frame is, for another program:
 """
 
 
+@guarded
 def inspect(
     path: Annotated[
         Path,
@@ -60,7 +62,9 @@ def inspect(
         typer.Option(min=-1, help="Frames to list in each segment; 0 for none, -1 for all."),
     ] = 20,
 ) -> None:
-    """Show what is in a segment, a log or a data folder, frame by frame, damage included.
+    """What is in a segment, a log or a data folder.
+
+    Frame by frame, damage included.
 
     It only reads, and takes no lock: a log may be written to at the same time. Bytes behind the
     durable mark that are no whole frame yet are then being written, and not damage.

@@ -22,7 +22,8 @@ _EVERY_S = 5
 class ByteProgress:
     """How many of so many bytes are done."""
 
-    def __init__(self, total_bytes: int) -> None:
+    def __init__(self, total_bytes: int, done: str = "looked at") -> None:
+        self._verb = done
         self._total = total_bytes
         self._done = 0
         self._name = ""
@@ -47,13 +48,16 @@ class ByteProgress:
             self._bar.update(self._task, description=name)
 
     def advance(self, count: int) -> None:
+        self.reach(self._done + count)
+
+    def reach(self, position: int) -> None:
         # A log that grows, or is looked at twice, has more than was counted at first.
-        self._done = min(self._done + count, self._total)
+        self._done = min(position, self._total)
         if self._bar:
             self._bar.update(self._task, completed=self._done)
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _EVERY_S
-            line = f"{size(self._done)} of {size(self._total)} looked at; now {self._name}"
+            line = f"{size(self._done)} of {size(self._total)} {self._verb}; now {self._name}"
             print(line, file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:

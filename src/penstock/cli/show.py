@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from penstock.cli.tables import PlainConsole
 from penstock.cli.units import count, duration, moment, size
 from penstock.log.report import Finding, FrameReport, LogReport, SegmentReport, Totals
 
@@ -29,7 +30,7 @@ _INDEX = {"none yet": "no index yet", "unknown": "not readable"}
 
 def reports(found: list[LogReport], totals: Totals, *, verify: bool) -> None:
     """All that was found, log by log, and the sum."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = PlainConsole()
     for report in found:
         if verify:
             _verdict(console, report)

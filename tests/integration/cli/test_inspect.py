@@ -182,20 +182,20 @@ def test_a_log_that_is_being_written_is_whole(
 
 
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "code", "says"),
     [
-        (["inspect"], "PATH"),
-        (["inspect", "nowhere"], "there is no file or folder nowhere"),
-        (["inspect", "."], "there is no log in . or below it"),
-        (["inspect", "--loud", "."], "--loud"),
+        (["inspect"], 2, "PATH"),
+        (["inspect", "nowhere"], 3, "there is no file or folder nowhere"),
+        (["inspect", "."], 3, "there is no log in . or below it"),
+        (["inspect", "--loud", "."], 2, "--loud"),
     ],
 )
-def test_wrong_usage_is_a_sentence_and_exit_code_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], says: str
+def test_wrong_usage_is_a_sentence_and_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], code: int, says: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = run(*args)
-    assert done.returncode == 2
+    assert done.returncode == code
     assert says in done.stderr
     assert "Traceback" not in done.stderr
 

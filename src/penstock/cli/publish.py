@@ -1,0 +1,246 @@
+"""`penstock publish`: from arguments, a pipe or a file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import tables, values
+from penstock.cli.progress import ByteProgress
+from penstock.cli.session import Session, connected
+from penstock.cli.signals import Signals
+from penstock.cli.sources import Chunk, Format, chunks, format_of, opened
+from penstock.cli.units import moment
+from penstock.client.results import Delayed
+from penstock.errors import InvalidInput
+from penstock.record.batch import Batch
+from penstock.wire.messages import NewMessage
+from penstock.wire.values import headers_to_bytes, parse_time
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+[cyan]  penstock publish orders "12 apples" --key c-17 --priority high --header source=shop[/cyan]
+
+In half an hour, and worth nothing after a day:
+
+[cyan]  penstock publish orders "a reminder" --delay 30m --ttl 24h[/cyan]
+
+Every line of a file or a pipe is a message:
+
+[cyan]  penstock publish orders --file orders.txt[/cyan]
+
+[cyan]  grep ERROR app.log | penstock publish errors[/cyan]
+
+JSON lines bring keys, headers and priorities of their own, as `consume --json` prints them:
+
+[cyan]  echo '{"value": "12 apples", "key": "c-17"}' | penstock publish orders --format jsonl[/cyan]
+
+The rows of a table; without a column `value` each row becomes a JSON object:
+
+[cyan]  penstock publish orders --file orders.parquet --key-column customer[/cyan]
+"""
+
+_FILE_PANEL = "Many messages"
+
+
+class Publishing:
+    """Publishes chunks with the same options, and counts."""
+
+    def __init__(
+        self, session: Session, topic: str, options: dict[str, Any], signals: Signals
+    ) -> None:
+        self._ps = session.ps
+        self._topic = topic
+        self._signals = signals
+        self._options = {name: value for name, value in options.items() if value is not None}
+        self.count = 0
+        self.last: Any = None
+
+    @property
+    def _is_delayed(self) -> bool:
+        return "delay" in self._options or "deliver_at" in self._options
+
+    def one(self, value: bytes | str, **more: Any) -> None:
+        with self._signals.held_off():
+            self.last = self._ps.publish(self._topic, value, **(self._options | more))
+            self.count += 1
+
+    def chunk(self, chunk: Chunk) -> None:
+        options = dict(self._options)
+        rows = len(chunk.messages)
+        messages: Any = chunk.messages
+        if hasattr(messages, "schema"):
+            for name in ("key", "headers", "priority"):
+                if name in options:
+                    raise InvalidInput(f"a table of messages brings its own {name}")
+            messages = Batch.from_arrow(messages)
+        else:
+            key, headers = options.pop("key", None), options.pop("headers", None)
+            options["keys"] = chunk.keys or (None if key is None else [key] * rows)
+            options["headers"] = chunk.headers or (None if headers is None else [headers] * rows)
+            if "priority" not in options and chunk.priorities:
+                options["priority"] = chunk.priorities
+        if chunk.dedup_ids and not self._is_delayed:
+            options["dedup_ids"] = chunk.dedup_ids
+        if rows:
+            send = self._ps.schedule_batch if self._is_delayed else self._ps.publish_batch
+            with self._signals.held_off():
+                send(self._topic, messages, **options)
+                self.count += rows
+        for message in chunk.alone:
+            self.one(message.value_bytes() or b"", **_own_options(message))
+
+
+def _own_options(message: NewMessage) -> dict[str, Any]:
+    """What one message of a file says for itself."""
+    found = {
+        "key": message.key_bytes(),
+        "headers": headers_to_bytes(message.headers) or None,
+        "priority": message.priority,
+        "ttl": message.ttl,
+        "delay": message.delay,
+        "deliver_at": None
+        if message.deliver_at is None
+        else parse_time(message.deliver_at, "deliver_at"),
+        "partition": message.partition,
+        "dedup_id": message.dedup_id,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _publish(
+    session: Session,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
+    value: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="VALUE", help="The messages. Without any, the lines of stdin or --file."
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", "-k", help="Messages of one key go to one partition, in order."),
+    ] = None,
+    priority: Annotated[
+        str | None,
+        typer.Option("--priority", "-p", help="critical, high, normal, low or background."),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME=VALUE", help="A header; any number of them."),
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Deliver after this long: 30s, 2h, 90d.")
+    ] = None,
+    deliver_at: Annotated[
+        str | None,
+        typer.Option(metavar="MOMENT", help="Deliver then, such as 2030-01-31T12:00:00Z."),
+    ] = None,
+    ttl: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not to be delivered after this long.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="This partition, whatever the key.")
+    ] = None,
+    dedup_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Not stored if this id was seen lately; for one message."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", metavar="PATH", help="Read this file.", rich_help_panel=_FILE_PANEL
+        ),
+    ] = None,
+    format_: Annotated[
+        Format | None,
+        typer.Option(
+            "--format",
+            help="lines: each line is a value. jsonl: each is a message as JSON. arrow, parquet: "
+            "tables. whole: all of it is one message. By default by the file's name, else lines.",
+            rich_help_panel=_FILE_PANEL,
+        ),
+    ] = None,
+    key_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of a table: the column that is the key; each row becomes a JSON object.",
+            rich_help_panel=_FILE_PANEL,
+        ),
+    ] = None,
+    batch: Annotated[
+        int,
+        typer.Option(min=1, help="Messages to send at once.", rich_help_panel=_FILE_PANEL),
+    ] = 10_000,
+) -> None:
+    """Publish messages, one or millions.
+
+    When it ends with 0 they survive what the topic's fsync setting promises.
+    """
+    options = {
+        "key": key,
+        "priority": priority,
+        "headers": values.headers(header),
+        "ttl": ttl,
+        "delay": delay,
+        "deliver_at": None if deliver_at is None else values.moment(deliver_at, "deliver-at"),
+        "partition": partition,
+    }
+    if value and file is not None:
+        raise InvalidInput("give values or --file, not both")
+    if dedup_id is not None and (value is None or len(value) != 1):
+        raise InvalidInput("--dedup-id is for one message; JSON lines have a field dedup_id each")
+    started = time.monotonic()
+    with Signals() as signals:
+        publishing = Publishing(session, topic, options, signals)
+        try:
+            if value and len(value) == 1:
+                publishing.one(value[0], **({"dedup_id": dedup_id} if dedup_id else {}))
+            elif value:
+                publishing.chunk(Chunk(value))
+            else:
+                _from_source(publishing, file, format_of(file, format_), batch, key_column)
+        except BaseException:
+            if publishing.count:
+                print(f"{publishing.count:,} messages were published before that", file=sys.stderr)
+            raise
+    _report(session, topic, publishing, time.monotonic() - started)
+
+
+def _from_source(
+    publishing: Publishing, file: Path | None, format_: Format, batch: int, key_column: str | None
+) -> None:
+    with opened(file) as source:
+        if source.isatty():
+            print("One message a line; Ctrl-D ends.", file=sys.stderr)
+        size = file.stat().st_size if file is not None and source is not sys.stdin.buffer else 0
+        with ByteProgress(size, "published") as progress:
+            progress.name(str(file or "stdin"))
+            for chunk in chunks(source, format_, batch, key_column):
+                publishing.chunk(chunk)
+                if size:
+                    progress.reach(source.tell())
+
+
+def _report(session: Session, topic: str, publishing: Publishing, seconds: float) -> None:
+    last = publishing.last if publishing.count == 1 else None
+    if session.json:
+        tables.document({"topic": topic, "published": publishing.count, "message": last})
+    elif isinstance(last, Delayed):
+        tables.say(f"{last.id} will be delivered at {moment(last.deliver_at_us)} UTC")
+    elif last is not None:
+        known = "was there already," if last.duplicate else "is"
+        tables.say(f"{last.id or 'it'} {known} at offset {last.offset} of {topic}/{last.partition}")
+    else:
+        rate = publishing.count / max(seconds, 1e-9)
+        what = "message" if publishing.count == 1 else "messages"
+        tables.say(f"{publishing.count:,} {what} published in {seconds:.1f} s, {rate:,.0f}/s")
+
+
+publish = connected(_publish)

@@ -1,0 +1,93 @@
+"""`penstock worker`: run the handlers of a worker app."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.guard import guarded
+from penstock.cli.session import ApiKey, Data, Namespace, TlsCa, Url, find_where
+from penstock.errors import InvalidInput
+from penstock.worker.app import App
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+The app `app` of the module `billing`, in this folder or installed:
+
+[cyan]  penstock worker billing:app[/cyan]
+
+On another server than the app names:
+
+[cyan]  penstock worker shop.workers:app --url http://localhost:8080[/cyan]
+
+Let go of what is not finished 10 seconds after SIGTERM:
+
+[cyan]  penstock worker billing:app --grace 10s[/cyan]
+"""
+
+
+@guarded
+def worker(
+    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="A module, and the App in it.")],
+    grace: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="How long handlers may go on after SIGTERM or Ctrl-C."),
+    ] = "30s",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    data: Data = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    tls_ca: TlsCa = None,
+    namespace: Namespace = None,
+) -> None:
+    """Run the handlers of a worker app.
+
+    Until SIGTERM or Ctrl-C: then it receives no more, finishes what is under way, and gives back
+    the rest. A second signal does not wait.
+    """
+    level = log_level.upper()
+    if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        raise InvalidInput(f"log-level is {log_level!r}; allowed: debug, info, warning, error")
+    logging.basicConfig(
+        level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
+    )
+    found = load_app(app)
+    if data or url or found.target is None:
+        found.target = find_where(data, url, api_key, namespace, tls_ca, os.environ).target
+    if namespace is not None or found.namespace == "default":
+        found.namespace = namespace or os.environ.get("PENSTOCK_NAMESPACE") or "default"
+    if "://" in os.fspath(found.target):
+        found.api_key = api_key or found.api_key
+        found.tls_ca = tls_ca or found.tls_ca or os.environ.get("PENSTOCK_TLS_CA")
+    else:  # a folder, perhaps instead of the server that the app names
+        found.api_key = found.tls_ca = None
+    found.run(grace=grace)
+
+
+def load_app(path: str) -> App:
+    """The app that `module:name` names."""
+    module_name, colon, name = path.partition(":")
+    if not colon or not name or not module_name:
+        raise InvalidInput(f"{path!r:.100} is no app; give MODULE:APP, such as billing:app")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` would
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as exc:
+        if exc.name is None or not f"{module_name}.".startswith(f"{exc.name}."):
+            raise  # a module that theirs needs
+        where = Path.cwd()
+        raise InvalidInput(f"there is no module {module_name!r}, in {where} or installed") from None
+    found = getattr(module, name, None)
+    if not isinstance(found, App):
+        apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+        hint = f"; there is {', '.join(apps)}" if apps else ""
+        raise InvalidInput(f"{name!r} of {module_name} is no penstock.App{hint}")
+    return found

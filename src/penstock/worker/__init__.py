@@ -1,0 +1,1 @@
+"""A worker app: functions that are called with the messages of topics."""

@@ -1,0 +1,240 @@
+"""A command among others: where it works, how it ends, and what shells make of it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+
+from penstock.cli.app import COMMANDS, build
+from penstock.cli.exits import Exit
+from tests.integration.cli.shell import COMMAND, Shell, environment, run
+
+
+def until(process: subprocess.Popen[bytes], true: Callable[[], object]) -> None:
+    """Wait for something that a process is about to do."""
+    deadline = time.monotonic() + 60
+    while not true():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_where_comes_from_options_then_the_environment(tmp_path: Path) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    assert run("topic", "create", "a", PENSTOCK_DATA=one).code == 0
+    assert run("topic", "create", "b", "--data", two, PENSTOCK_DATA=one).code == 0
+    names = [t["topic"] for t in run("topic", "list", "--json", PENSTOCK_DATA=two).json["topics"]]
+    assert names == ["b"]
+    by_flag = run("topic", "list", "--json", "--data", two, PENSTOCK_URL="http://127.0.0.1:9")
+    assert by_flag.code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "environ", "says"),
+    [
+        ([], {}, "say where: --data FOLDER or --url URL"),
+        (["--data", "x", "--url", "http://y"], {}, "give --data or --url, not both"),
+        ([], {"PENSTOCK_DATA": "x", "PENSTOCK_URL": "y"}, "are both set"),
+    ],
+)
+def test_where_has_to_be_clear(args: list[str], environ: dict[str, str], says: str) -> None:
+    done = run("topic", "list", *args, **environ)
+    assert (done.code, says in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_ends_it_and_gets_the_rest_back(
+    folder: Shell, unbuffered: str
+) -> None:
+    folder("topic", "create", "orders", "backoff=1ms,1,1ms")
+    folder("publish", "orders", stdin=b"".join(b"%099d\n" % n for n in range(20_000)))
+    # Far more than a pipe holds, so that most of it cannot have been printed.
+    line = " ".join([*COMMAND, "consume", "orders", "-g", "g", "--batch", "5000", *folder.where])
+    done = subprocess.run(
+        ["bash", "-c", f"{line} | head -n 1; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment(PYTHONUNBUFFERED=unbuffered),
+    )
+    assert done.stdout.split() == [f"{0:099d}", str(int(Exit.BROKEN_PIPE))]
+    assert done.stderr == ""
+    left = folder("consume", "orders", "-g", "g", "--wait", "1s").lines
+    assert int(left[-1]) == 19_999
+    assert len(set(left)) == 20_000  # nothing of the batch that was not all printed is lost
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_following_ends_by_a_signal_and_acks_what_was_printed(
+    folder: Shell, number: signal.Signals
+) -> None:
+    folder("topic", "create", "orders")
+    folder("publish", "orders", "a", "b")
+    following = folder.start("consume", "orders", "-g", "g", "--follow")
+    assert following.stdout is not None
+    assert [following.stdout.readline() for _ in range(2)] == [b"a\n", b"b\n"]
+    following.send_signal(number)
+    out, err = following.communicate(timeout=30)
+    assert (following.returncode, out, err) == (Exit.INTERRUPTED, b"", b"")
+    folder("consume", "orders", "-g", "g", code=1)
+
+
+def test_a_file_that_was_not_finished_is_finished_at_the_signal(folder: Shell) -> None:
+    folder("topic", "create", "orders")
+    folder("publish", "orders", "a", "b")
+    (folder.cwd / "lake").mkdir()
+    following = folder.start("consume", "orders", "-g", "g", "-f", "--out", "lake")
+    until(following, lambda: list((folder.cwd / "lake").glob("*.part")))
+    time.sleep(0.3)
+    following.send_signal(signal.SIGINT)
+    following.communicate(timeout=30)
+    assert following.returncode == Exit.INTERRUPTED
+    (file,) = (folder.cwd / "lake").iterdir()
+    assert (file.suffix, file.read_text()) == (".txt", "a\nb\n")
+    folder("consume", "orders", "-g", "g", code=1)
+
+
+def test_killed_before_a_file_is_complete_everything_comes_again(folder: Shell) -> None:
+    folder("topic", "create", "orders")
+    folder("publish", "orders", "a", "b")
+    (folder.cwd / "lake").mkdir()
+    how = ["--out", "lake", "--visibility", "3s"]
+    following = folder.start("consume", "orders", "-g", "g", "-f", *how)
+    until(following, lambda: list((folder.cwd / "lake").glob("*.part")))
+    following.kill()
+    following.communicate(timeout=30)
+    assert sorted(folder("consume", "orders", "-g", "g", "--wait", "10s").lines) == ["a", "b"]
+
+
+def test_a_pipe_is_published_as_it_comes(folder: Shell) -> None:
+    folder("topic", "create", "orders")
+    publishing = folder.start("publish", "orders", stdin=subprocess.PIPE)
+    assert publishing.stdin is not None
+    publishing.stdin.write(b"first\nsec")
+    publishing.stdin.flush()
+    log = folder.cwd / "data" / "topics" / "default" / "orders"
+    until(publishing, lambda: any(path.stat().st_size for path in log.rglob("*.log")))
+    publishing.stdin.write(b"ond\n")
+    publishing.communicate(timeout=30)
+    assert publishing.returncode == 0
+    assert folder("consume", "orders", "-g", "g").lines == ["first", "second"]
+
+
+def test_an_interrupted_publish_says_how_much_is_there(folder: Shell) -> None:
+    folder("topic", "create", "orders")
+    publishing = folder.start("publish", "orders", stdin=subprocess.PIPE)
+    assert publishing.stdin is not None
+    publishing.stdin.write(b"first\nsecond\nthi")
+    publishing.stdin.flush()
+    log = folder.cwd / "data" / "topics" / "default" / "orders"
+    until(publishing, lambda: any(path.stat().st_size for path in log.rglob("*.log")))
+    time.sleep(0.3)
+    publishing.send_signal(signal.SIGINT)
+    assert publishing.stderr is not None
+    said = publishing.stderr.read()
+    assert publishing.wait(30) == Exit.INTERRUPTED
+    publishing.communicate()
+    assert said == b"2 messages were published before that\n"
+    assert folder("consume", "orders", "-g", "g").lines == ["first", "second"]
+
+
+def test_every_command_explains_itself_and_teaches_by_example() -> None:
+    for name in COMMANDS:
+        done = run(name, "--help")
+        assert done.code == 0, name
+        app = build(name)
+        assert isinstance(app, typer.Typer)
+        module = importlib.import_module(f"penstock.cli.{COMMANDS[name].module}")
+        if not hasattr(module, "commands"):
+            assert f"penstock {name}" in done.text, f"{name} has no example"
+
+
+def test_the_list_of_commands_says_what_the_commands_say() -> None:
+    listed = run("--help").text
+    for name, command in COMMANDS.items():
+        assert command.help in listed
+        module = importlib.import_module(f"penstock.cli.{command.module}")
+        if not hasattr(module, "commands"):
+            assert (getattr(module, name).__doc__ or "").splitlines()[0] == command.help
+
+
+def test_help_is_quick_because_it_loads_no_command() -> None:
+    script = (
+        "import sys; sys.argv = ['penstock', '--help']\n"
+        "from penstock.__main__ import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'pyarrow', 'starlette', 'uvicorn', 'yaml', 'pandas'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    def complete(words: str, number: int) -> list[str]:
+        environ = {
+            "_PENSTOCK_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(number),
+        }
+        return run(**environ).lines
+
+    assert complete("penstock to", 1) == ["topic"]
+    assert set(complete("penstock topic ", 2)) >= {"create", "list", "describe", "alter"}
+    assert complete("penstock key create x --role re", 5) == ["readonly"]
+    assert "--priority" in complete("penstock publish --pri", 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["pubish"], "No such command 'pubish'. Did you mean 'publish'?"),
+        (["publish"], "Missing argument"),
+        (["topic", "list", "--yaml"], "No such option"),
+    ],
+)
+def test_wrong_words_are_exit_2(args: list[str], says: str) -> None:
+    done = run(*args)
+    assert (done.code, says in done.err) == (2, True), done.err
+
+
+def test_a_bug_is_exit_7_and_shows_where(folder: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.client.client import Client
+
+    def broken(self: Client) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Client, "topics", broken)
+    folder("topic", "create", "orders")
+    done = run("topic", "list", *folder.where)
+    assert done.code == Exit.FAILED
+    assert "RuntimeError: a bug" in done.err
+
+
+def test_the_answer_no_at_a_question_changes_nothing(folder: Shell) -> None:
+    folder("topic", "create", "orders")
+    pid, terminal = os.forkpty()
+    if pid == 0:  # the child, on a terminal of its own
+        os.execve(
+            sys.executable, [*COMMAND, "topic", "delete", "orders", *folder.where], environment()
+        )
+    shown = b""
+    while b"?" not in shown:
+        shown += os.read(terminal, 1024)
+    os.write(terminal, b"n\n")
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == Exit.NO
+    assert folder("topic", "list", "--json").json["topics"][0]["topic"] == "orders"

@@ -1,0 +1,171 @@
+"""`penstock worker` as a process: signals, crashes, and a server that goes away and comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from tests.integration.worker.conftest import EVENT_S_MAX, Server, Working, until
+
+MODULE = """
+import time
+import penstock
+
+app = penstock.App()
+other = 7
+
+@app.consumer("orders", group="g", concurrency=2, visibility="2s")
+def work(body: str) -> None:
+    print("begin", body, flush=True)
+    time.sleep(float(body))
+    print("end", body, flush=True)
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(MODULE)
+    with penstock.connect(tmp_path / "data") as ps:
+        ps.create_topic("orders")
+    return tmp_path / "data"
+
+
+def publish(data: Path, *bodies: str) -> None:
+    with penstock.connect(data) as ps:
+        ps.publish_batch("orders", list(bodies))
+
+
+_started: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    yield
+    while _started:
+        worker = _started.pop()
+        if worker.poll() is None:
+            worker.kill()
+            worker.communicate()
+
+
+def start(folder: Path, *args: str) -> subprocess.Popen[str]:
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "worker", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK")},
+    )
+    _started.append(worker)
+    return worker
+
+
+def test_sigterm_lets_handlers_finish(data: Path) -> None:
+    publish(data, "0.5")
+    worker = start(data.parent, "shop:app", "--data", "data")
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "begin 0.5\n"
+    worker.send_signal(signal.SIGTERM)
+    out, err = worker.communicate(timeout=EVENT_S_MAX)
+    assert (worker.returncode, out) == (0, "end 0.5\n")
+    assert "stopping: 1 messages in hand" in err
+    assert "Traceback" not in err
+    with penstock.connect(data) as ps:
+        assert ps.stats("orders").groups[0].depth == 0
+
+
+def test_a_folder_can_stand_in_for_the_server_that_the_app_names(data: Path) -> None:
+    publish(data, "0")
+    named = 'penstock.App("https://queue.example", api_key="psk_x")'
+    (data.parent / "shop.py").write_text(MODULE.replace("penstock.App()", named))
+    worker = start(data.parent, "shop:app", "--data", "data")
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "begin 0\n"
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=EVENT_S_MAX)
+    assert worker.returncode == 0
+
+
+def test_a_second_signal_does_not_wait(data: Path) -> None:
+    publish(data, "60")
+    worker = start(data.parent, "shop:app", "--data", "data")
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "begin 60\n"
+    worker.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert worker.poll() is None
+    worker.send_signal(signal.SIGINT)
+    worker.communicate(timeout=EVENT_S_MAX)
+    assert worker.returncode == 0
+    with penstock.connect(data) as ps:
+        (again,) = ps.receive("orders", "g")  # given back, not waiting for its lease to end
+        assert again.delivery_count == 2
+
+
+def test_killed_in_the_middle_the_message_comes_again(data: Path) -> None:
+    publish(data, "60", "0")
+    worker = start(data.parent, "shop:app", "--data", "data")
+    assert worker.stdout is not None
+    said = [worker.stdout.readline() for _ in range(3)]
+    assert Counter(said) == Counter(["begin 60\n", "begin 0\n", "end 0\n"])
+    time.sleep(0.3)
+    worker.kill()
+    worker.communicate(timeout=EVENT_S_MAX)
+    with penstock.connect(data) as ps:
+        (again,) = ps.receive("orders", "g", wait="10s")
+        assert (again.value, again.delivery_count) == (b"60", 2)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["shop"], 2, "give MODULE:APP"),
+        (["nowhere:app"], 2, "there is no module 'nowhere'"),
+        (["shop:other"], 2, "'other' of shop is no penstock.App; there is app"),
+        (["shop:nothing"], 2, "is no penstock.App"),
+        (["shop:app"], 2, "say where"),
+        (["shop:app", "--data", "data", "--log-level", "loud"], 2, "log-level is 'loud'"),
+        (["shop:app", "--data", "data", "--namespace", "empty"], 3, "there is no topic"),
+        (["broken:app"], 7, "ModuleNotFoundError: No module named 'of_theirs'"),
+    ],
+)
+def test_what_is_wrong_is_said(data: Path, args: list[str], code: int, says: str) -> None:
+    (data.parent / "broken.py").write_text("import of_theirs\n")
+    worker = start(data.parent, *args)
+    _, err = worker.communicate(timeout=EVENT_S_MAX)
+    assert worker.returncode == code, err
+    assert says in err
+
+
+def test_a_worker_goes_on_when_its_server_was_killed_and_restarted(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data")
+    try:
+        seen: list[str] = []
+        app = penstock.App(server.url)
+
+        @app.consumer("orders", group="g", concurrency=4, visibility="3s")
+        def work(body: str) -> None:
+            time.sleep(0.01)
+            seen.append(body)
+
+        with penstock.connect(server.url) as ps:
+            ps.create_topic("orders", max_retries=None, backoff=("10ms", 1.0, "10ms"))
+            ps.publish_batch("orders", [str(n) for n in range(100)])
+            with Working(app):
+                until(lambda: len(seen) > 20)
+                server.kill_and_restart()
+                ps.publish_batch("orders", [str(n) for n in range(100, 150)])
+                until(lambda: set(seen) == {str(n) for n in range(150)})
+            until(lambda: ps.stats("orders").groups[0].depth == 0)
+    finally:
+        server.stop()
