@@ -25,7 +25,7 @@ ifneq ($(shell test -x $(PY) && cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup test lint format bench torture demo serve clean lock check-java
+.PHONY: help setup test lint format bench torture planted demo serve clean lock check-java
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ help: ## list the tasks
 setup: $(STAMP) ## make .venv from the lock (quick when nothing changed)
 	@:
 
-test: setup lint ## lint, then the quick tests
+test: setup check-java lint ## lint, then the quick tests
 	$(PY) -m pytest -q -n auto -m "not torture" tests
 
 lint: setup ## ruff (format and rules) and mypy --strict
@@ -51,11 +51,15 @@ bench: setup ## figures beside those of peers, into bench/results/
 torture: setup ## the long fault campaigns, with counts
 	$(PY) -m pytest -q -s -m torture --timeout 0 tests
 
-demo: setup ## show what there is
-	$(PY) examples/demo.py
+planted: setup ## plant bugs into copies of the source: the quick tests must catch each
+	$(PY) -m tests.planted
 
-serve: ## run the server (not there yet)
-	@echo "make serve: Penstock has no server yet; see 'make demo' for what there is." >&2; exit 1
+demo: setup check-java ## a queue that is killed and goes on, then its data on Spark
+	$(PY) examples/demo.py
+	$(PY) examples/pipeline_demo.py
+
+serve: setup ## run the server on ./data, at http://127.0.0.1:8080 (/docs shows what it can do)
+	$(PY) -m penstock serve --data ./data
 
 clean: ## remove .venv, caches and build leftovers
 	rm -rf $(VENV) .lock-venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

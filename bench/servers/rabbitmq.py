@@ -29,7 +29,7 @@ class RabbitMQ(Peer):
         "durable queue, persistent messages, publisher confirms as pika's blocking channel waits "
         "for them, one a message; a single ack for all of a receive"
     )
-    share = 0.02
+    share = 0.01
     missing = "" if pika and _SERVER else "rabbitmq-server is not installed (Debian's package)"
 
     def command(self) -> list[str]:

@@ -23,8 +23,8 @@ from bench.servers.penstock import GROUP, Penstock
 from bench.servers.redis import Redis
 
 _BATCH = 100
-_BATCHES = 50
-_SINGLES = 500
+_BATCHES = 200
+_SINGLES = 1000
 _CLIENTS = 32
 _CLIENT_SECONDS = 5
 _POLLS = 5000

@@ -21,21 +21,24 @@ ROOMS_ALLOWED: dict[str, set[str]] = {
     "clock": {"errors"},
     "config": {"errors", "clock"},
     "durations": {"errors"},
+    "configuration": BASE,
     "record": BASE,
     "log": BASE | {"record"},
     "delivery": BASE | {"record"},
     "group": BASE | {"record"},
     "broker": BASE | {"record", "log", "delivery", "group"},
-    "client": CORE,
-    "server": CORE,
+    "wire": CORE,
+    "client": CORE | {"wire", "__init__"},
+    "server": CORE | {"wire", "__init__"},
     "spark": BASE | {"record", "log", "client", "__init__"},
-    "cli": BASE | {"record", "log", "broker", "client", "server", "__init__"},
-    "aio": {"client"},
-    "__init__": BASE | {"client"},
+    "cli": CORE | {"configuration", "client", "server", "spark", "wire", "worker", "__init__"},
+    "aio": {"client", "durations"},
+    "worker": CORE | {"client", "aio"},
+    "__init__": BASE | {"client", "worker"},
     "__main__": BASE | {"record", "log", "cli", "__init__"},
 }
 # Whoever only imports penstock loads neither client nor broker: connecting does.
-LAZY_ONLY = {("__init__", "client")}
+LAZY_ONLY = {("__init__", "client"), ("__init__", "worker")}
 
 # The modules that may import a library that the core install does not bring.
 LIBRARY_HOMES = {
@@ -44,9 +47,12 @@ LIBRARY_HOMES = {
     "deltalake": ("penstock.spark",),
     "starlette": ("penstock.server",),
     "uvicorn": ("penstock.server",),
+    "httptools": ("penstock.server", "penstock.client.remote"),
+    "prometheus_client": ("penstock.server",),
     "nats": ("penstock.log.cluster",),
     "typer": ("penstock.cli",),
     "rich": ("penstock.cli",),
+    "yaml": ("penstock.configuration",),
 }
 
 # What decides takes `now` as an argument and does no I/O, so it cannot need these.

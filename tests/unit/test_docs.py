@@ -30,10 +30,17 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+NEEDS_SPARK = ROOT / "docs" / "howto" / "spark.md"  # run by tests/spark, which has a session
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p != NEEDS_SPARK], ids=name_of)
 def test_the_examples_of_a_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    run_examples(page, tmp_path, monkeypatch)
+
+
+def run_examples(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
     names: dict[str, object] = {}

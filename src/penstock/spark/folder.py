@@ -1,0 +1,101 @@
+"""Reading a data folder directly, beside a broker that may be writing to it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+from penstock.errors import InvalidInput, LogNotFound, OffsetOutOfRange, TopicNotFound
+from penstock.log.base import Batches
+from penstock.log.outside import LogReader
+from penstock.log.reader import Int64s
+from penstock.spark.bounds import Bounds
+
+READ_BYTES = 4 << 20
+_PATIENCE_S = 5.0  # for a mark or a folder that is being written at this moment
+
+
+class DataFolder:
+    """The topics of one namespace, and by `namespace/topic` those of the others.
+
+    A log that was opened is kept and refreshed; one object is for one thread.
+    """
+
+    def __init__(self, path: str, namespace: str = "default") -> None:
+        self.path = path
+        self.namespace = namespace
+        self._logs: dict[tuple[str, int], tuple[int, LogReader]] = {}
+
+    def topics(self) -> list[str]:
+        return _names(os.path.join(self.path, "topics", self.namespace))
+
+    def bounds(self, topic: str) -> dict[int, Bounds]:
+        found = {}
+        for number in self._partitions(topic):
+            try:
+                log = self._log(topic, number)
+                log.refresh()
+            except LogNotFound:
+                continue  # being created; it has no messages yet
+            found[number] = Bounds(log.start, log.end)
+        return found
+
+    def find(self, topic: str, partition: int, timestamp_us: int) -> int:
+        return self._log(topic, partition).find(timestamp_us)
+
+    def marks(self, topic: str, partition: int, start: int, end: int) -> tuple[Int64s, Int64s]:
+        return self._log(topic, partition).marks(start, end)
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Batches]:
+        log = self._log(topic, partition)
+        self._wait(log, end)
+        offset = start
+        while offset < end:
+            batches = log.read(offset, READ_BYTES)
+            offset = batches.next_offset
+            yield batches
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _partitions(self, topic: str) -> list[int]:
+        if not os.path.isdir(self.path):
+            raise InvalidInput(f"there is no data folder {self.path}")
+        namespace, topic_alone = self._place(topic)
+        if topic_alone not in _names(os.path.join(self.path, "topics", namespace)):
+            raise TopicNotFound(topic)
+        folder = os.path.join(self.path, "topics", namespace, topic_alone)
+        return [int(name) for name in _names(folder) if name.isdigit()]
+
+    def _log(self, topic: str, partition: int) -> LogReader:
+        folder = os.path.join(self.path, "topics", *self._place(topic), f"{partition:05d}", "log")
+        try:
+            inode = os.stat(folder).st_ino
+        except FileNotFoundError:
+            raise LogNotFound(f"there is no log in {folder}") from None
+        known = self._logs.get((topic, partition))
+        if known is None or known[0] != inode:  # another one: the topic was made anew
+            known = self._logs[topic, partition] = (inode, LogReader.open(folder))
+        return known[1]
+
+    def _place(self, topic: str) -> tuple[str, str]:
+        namespace, slash, name = topic.rpartition("/")
+        return (namespace if slash else self.namespace), name
+
+    def _wait(self, log: LogReader, end: int) -> None:
+        """Offsets that were seen durable are: another process may just be writing the mark."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while log.end < end:
+            log.refresh()
+            if log.end < end:
+                if time.monotonic() > deadline:
+                    raise OffsetOutOfRange(end, log.start, log.end)
+                time.sleep(0.02)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []

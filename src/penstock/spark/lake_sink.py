@@ -1,0 +1,191 @@
+"""How a Spark job writes to a lake table: tasks write Parquet files, one commit adds them.
+
+Rows have the table's columns, `date`, and `_bad`: null for the table itself, or the reason why the
+row goes to the table of bad rows beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.functions import expr
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock.errors import LakeConflict
+from penstock.spark.lake import LakeFile, LakeFormat, new_file_name, open_lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BAD = "_bad"
+FILE_BYTES_MAX = 256 << 20
+
+
+class LakeJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a write is to do, as one option of the sink."""
+
+    table: str
+    format: LakeFormat = "delta"
+    bad_table: str = ""
+    topic: str = ""
+    starts: dict[int, int | None] = {}
+    """What the table must say of each partition for this write to be the next one."""
+    ends: dict[int, int] = {}
+    removed: list[str] = []
+    """Files that the rows replace."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> LakeJob:
+        return msgspec.json.decode(options["job"], type=cls)
+
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    good: list[LakeFile] = field(default_factory=list)
+    bad: list[LakeFile] = field(default_factory=list)
+
+
+class LakeDataSource(DataSource):
+    """Registered by the pipelines that use it; people read the tables with any Delta reader."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock_lake"
+
+    def writer(self, schema: StructType, overwrite: bool) -> LakeWriter:
+        return LakeWriter(LakeJob.parse(self.options), schema)
+
+
+def write_lake(frame: DataFrame, job: LakeJob) -> None:
+    """Run a job that writes a frame to a lake table."""
+    frame.sparkSession.dataSource.register(LakeDataSource)
+    if "headers" in frame.columns:
+        # Spark hands over arrays that are null at a quarter of the speed of empty ones.
+        frame = frame.withColumn("headers", expr("coalesce(headers, array())"))
+    frame.write.format("penstock_lake").option("job", job.text()).mode("append").save()
+
+
+class LakeWriter(DataSourceArrowWriter):
+    def __init__(self, job: LakeJob, schema: StructType) -> None:
+        self._job = job
+        every = to_arrow_schema(schema, timezone="UTC")
+        self._good = pa.schema([f for f in every if f.name not in ("date", BAD)])
+        self._bad = self._good.append(pa.field("reason", pa.string()))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        good = _Files(open_lake(self._job.table, self._job.format).staged_folder(), self._good)
+        bad = None
+        if self._job.bad_table:
+            folder = open_lake(self._job.bad_table, self._job.format).staged_folder()
+            bad = _Files(folder, self._bad)
+        for rows in iterator:
+            if bad is not None:
+                is_bad = rows.column(BAD).is_valid()
+                if pc.any(is_bad).as_py():
+                    some = rows.filter(is_bad)
+                    bad.write(some.append_column("reason", some.column(BAD)))
+                    rows = rows.filter(pc.invert(is_bad))
+            if len(rows):
+                good.write(rows)
+        return Written(good.close(), bad.close() if bad else [])
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        job = self._job
+        written = [message for message in messages if isinstance(message, Written)]
+        offsets = {(job.topic, partition): end for partition, end in job.ends.items()}
+        tables = [(job.table, self._good, [f for each in written for f in each.good])]
+        if job.bad_table:
+            tables.insert(0, (job.bad_table, self._bad, [f for each in written for f in each.bad]))
+        for folder, schema, files in tables:
+            lake = open_lake(folder, job.format)
+            if folder == job.bad_table and not files and not lake.exists():
+                continue  # no table for what never happened
+            now = {partition: lake.archived(job.topic, partition) for partition in job.ends}
+            if now == job.ends and job.ends:
+                continue  # an earlier attempt got so far
+            if folder == job.table and now != {p: job.starts.get(p) for p in job.ends}:
+                raise LakeConflict(
+                    f"{folder} is at {now}, and this write begins at {job.starts}: another "
+                    "pipeline archives the same topic. Run one of them."
+                )
+            removed = job.removed if folder == job.table else ()
+            lake.commit(schema, files, removed=removed, offsets=offsets)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Files that were not committed are in nobody's way; those that were have to stay."""
+
+
+class _Files:
+    """The files of one task in one table, one for each date."""
+
+    def __init__(self, folder: str, schema: pa.Schema) -> None:
+        self._folder = folder
+        self._schema = schema
+        self._open: dict[str, _OpenFile] = {}
+        self._done: list[LakeFile] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        dates = rows.column("date")
+        for date in dates.unique().to_pylist():
+            some = rows if len(dates.unique()) == 1 else rows.filter(pc.equal(dates, date))
+            file = self._open.get(str(date))
+            if file is None:
+                file = self._open[str(date)] = _OpenFile(self._folder, str(date), self._schema)
+            file.write(some)
+            if file.size_bytes > FILE_BYTES_MAX:
+                self._done.append(self._open.pop(str(date)).close())
+
+    def close(self) -> list[LakeFile]:
+        return self._done + [file.close() for file in self._open.values()]
+
+
+class _OpenFile:
+    def __init__(self, folder: str, date: str, schema: pa.Schema) -> None:
+        self._date = date
+        self._schema = schema
+        self._name = new_file_name(date)
+        self._path = os.path.join(folder, self._name)
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        self._out = pq.ParquetWriter(self._path, schema, compression="zstd")
+        self._rows = 0
+        self._offsets: list[int] = []
+        self.size_bytes = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        # Spark hands over times in the zone of the session; it is the same moment in UTC.
+        columns = [_or_null(rows.column(f.name)).cast(f.type) for f in self._schema]
+        self._out.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._rows += len(rows)
+        self.size_bytes = os.path.getsize(self._path)
+        if "offset" in rows.schema.names:
+            least_and_most = pc.min_max(rows.column("offset")).as_py()
+            self._offsets += [least_and_most["min"], least_and_most["max"]]
+
+    def close(self) -> LakeFile:
+        self._out.close()
+        with suppress(OSError), open(self._path, "rb") as file:
+            os.fsync(file.fileno())
+        offsets = self._offsets or [0]
+        size = os.path.getsize(self._path)
+        return LakeFile(self._name, self._date, size, self._rows, min(offsets), max(offsets))
+
+
+def _or_null(column: pa.Array) -> pa.Array:
+    """Lists that are empty as null, which is what the log has for no headers."""
+    if not pa.types.is_list(column.type):
+        return column
+    filled = pc.greater(pc.list_value_length(column), 0)
+    return pc.if_else(filled, column, pa.scalar(None, column.type))

@@ -1,0 +1,15 @@
+"""Ready pipelines: archive, replay, dead letters, roll-ups, and compaction of lake tables.
+
+Each is a function that takes a Spark session, does its work, and returns what it did. State is in
+the tables and folders they write to, so each can be stopped, or killed, and run again.
+"""
+
+from penstock.spark.pipelines.archive import archive
+from penstock.spark.pipelines.compact import compact
+from penstock.spark.pipelines.dead_letters import dead_letters
+from penstock.spark.pipelines.lake_read import read_lake
+from penstock.spark.pipelines.replay import replay
+from penstock.spark.pipelines.rollup import rollup
+from penstock.spark.pipelines.session import session
+
+__all__ = ["archive", "compact", "dead_letters", "read_lake", "replay", "rollup", "session"]

@@ -1,0 +1,202 @@
+"""Replay: messages of a log or of a lake table, once more into a topic, each once, at a rate."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.errors import InvalidInput
+from penstock.log.files import DiskFiles, write_durably
+from penstock.spark.bounds import Range
+from penstock.spark.options import Position, Subscription, Target
+from penstock.spark.pipelines.archive import as_target, read_parts, target_options
+from penstock.spark.pipelines.lake_read import read_lake
+from penstock.spark.place import open_place
+from penstock.spark.positions import present, ranges, resolve
+from penstock.spark.staging import Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ORIGIN_HEADER = "penstock-replayed-from"
+ROUND_MESSAGES = 1_000_000
+ROUND_S = 5.0  # of a replay at a rate
+
+
+class Replayed(msgspec.Struct, kw_only=True):
+    """What a replay did."""
+
+    offsets: int = 0
+    """How many were looked at; with a filter fewer are sent."""
+    rounds: int = 0
+    resumed: bool = False
+    seconds: float = 0.0
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What is replayed, decided once: a replay that is begun again is the same."""
+
+    parts: list[Range]
+    round_messages: int
+    asked: dict[str, str]
+
+
+def replay(
+    spark: SparkSession,
+    source: str | Target,
+    to: str | Target,
+    topic: str,
+    *,
+    name: str,
+    from_topic: str = "",
+    lake: bool = False,
+    start_us: int | None = None,
+    end_us: int | None = None,
+    where: str = "",
+    rate: float | None = None,
+    state: str = "",
+    report: Callable[[str], None] = lambda line: None,
+) -> Replayed:
+    """Publish messages of `source` (a folder or URL, or with `lake` a table) to a topic again.
+
+    `where` is a condition in SQL on the columns of a message. `rate` is messages a second. The
+    `name` stands for this replay: run it again under the same name, and it goes on where it was
+    broken off, or does nothing if it was done. Its plan is kept in the folder `state`.
+    """
+    target = to if isinstance(to, Target) else as_target(to)
+    folder = os.path.abspath(state) if state else _state_of(target)
+    asked = {
+        "source": str(source),
+        "topic": topic,
+        "from": from_topic,
+        "where": where,
+        "start": str(start_us),
+        "end": str(end_us),
+    }
+    began = time.monotonic()
+    plan, resumed = _planned(
+        folder, name, asked, lambda: _parts(spark, source, lake, from_topic, start_us, end_us), rate
+    )
+    staging, sink = os.path.join(folder, "staging"), f"replay-{name}"
+    done = Replayed(resumed=resumed)
+    for number, parts in enumerate(_rounds(plan)):
+        count = sum(part.end - part.start for part in parts)
+        if number <= Staging(staging, sink).done:
+            continue
+        frame = _messages(_frame(spark, source, lake, parts), where, start_us, end_us)
+        options = {
+            **target_options(target),
+            "topic": topic,
+            "sinkId": sink,
+            "batchId": str(number),
+            "staging": staging,
+        }
+        frame.write.format("penstock").options(**options).mode("append").save()
+        done.offsets += count
+        done.rounds += 1
+        report(f"{topic}: {done.offsets:,} messages looked at, in {done.rounds} rounds")
+        if rate:
+            time.sleep(max(0.0, began + done.offsets / rate - time.monotonic()))
+    done.seconds = time.monotonic() - began
+    return done
+
+
+def _state_of(target: Target) -> str:
+    if not target.path:
+        raise InvalidInput("a replay to a server needs a folder for its state: give 'state'")
+    return os.path.join(target.path, "spark", "replays")
+
+
+def _planned(
+    folder: str,
+    name: str,
+    asked: dict[str, str],
+    parts: Callable[[], list[Range]],
+    rate: float | None,
+) -> tuple[_Plan, bool]:
+    files, path = DiskFiles(), os.path.join(folder, f"{name}.json")
+    try:
+        plan = msgspec.json.decode(files.read(path), type=_Plan)
+    except FileNotFoundError:
+        size = max(1, int(rate * ROUND_S)) if rate else ROUND_MESSAGES
+        plan = _Plan(parts(), min(size, ROUND_MESSAGES), asked)
+        files.make_folder(folder)
+        write_durably(files, path, msgspec.json.encode(plan))
+        return plan, False
+    if plan.asked != asked:
+        raise InvalidInput(
+            f"a replay named {name!r} was begun with {plan.asked}; give this one another name"
+        )
+    return plan, True
+
+
+def _parts(
+    spark: SparkSession,
+    source: str | Target,
+    lake: bool,
+    topic: str,
+    start_us: int | None,
+    end_us: int | None,
+) -> list[Range]:
+    if lake:
+        frame = read_lake(spark, str(source))
+        each = frame.groupBy("topic", "partition").agg({"offset": "max"}).collect()
+        firsts = frame.groupBy("topic", "partition").agg({"offset": "min"}).collect()
+        starts = {(row[0], row[1]): row[2] for row in firsts}
+        return sorted(Range(r[0], r[1], starts[r[0], r[1]], r[2] + 1) for r in each)
+    if not topic:
+        raise InvalidInput("say which topic is replayed")
+    target = source if isinstance(source, Target) else as_target(source)
+    with closing(open_place(target)) as place:
+        now = present(place, Subscription(topics=(topic,)))
+        begin = resolve(place, now, Position("earliest" if start_us is None else start_us))
+        end = resolve(place, now, Position("latest" if end_us is None else end_us))
+        return [part for part in ranges(begin, end) if part.start < part.end]
+
+
+def _rounds(plan: _Plan) -> list[list[Range]]:
+    """Slices of all partitions together, in the order of their offsets."""
+    rounds: list[list[Range]] = []
+    each = max(1, plan.round_messages // max(1, len(plan.parts)))
+    left = list(plan.parts)
+    while left:
+        rounds.append([part._replace(end=min(part.end, part.start + each)) for part in left])
+        left = [part._replace(start=part.start + each) for part in left]
+        left = [part for part in left if part.start < part.end]
+    return rounds
+
+
+def _frame(spark: SparkSession, source: str | Target, lake: bool, parts: list[Range]) -> DataFrame:
+    if not lake:
+        target = source if isinstance(source, Target) else as_target(source)
+        return read_parts(spark, target, parts)
+    wanted = " or ".join(
+        f"(topic = '{p.topic}' and partition = {p.partition} and offset >= {p.start} "
+        f"and offset < {p.end})"
+        for p in parts
+    )
+    return read_lake(spark, str(source)).where(wanted)
+
+
+def _messages(frame: DataFrame, where: str, start_us: int | None, end_us: int | None) -> DataFrame:
+    if start_us is not None:
+        frame = frame.where(f"unix_micros(timestamp) >= {start_us}")
+    if end_us is not None:
+        frame = frame.where(f"unix_micros(timestamp) < {end_us}")
+    if where:
+        frame = frame.where(where)
+    origin = (
+        f"named_struct('key', '{ORIGIN_HEADER}', 'value', "
+        "cast(concat(topic, '/', partition, '@', offset) as binary))"
+    )
+    return frame.selectExpr(
+        "value",
+        "key",
+        "priority",
+        f"concat(coalesce(headers, array()), array({origin})) as headers",
+    )

@@ -1,0 +1,62 @@
+"""How far a query or a pipeline is, told to the broker as the progress of a group.
+
+A server is told directly. A data folder may have no broker at work, or one in another process, and
+taking its lock would keep others out; so the positions are left there as a small durable file,
+`progress/<group>.<number>.json`. A broker takes it in, into its own journal, as soon as somebody
+asks for the group, and before retention asks what may be dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+
+import msgspec
+
+from penstock.log.files import DiskFiles, write_durably
+from penstock.spark.connecting import connected
+from penstock.spark.options import Offsets, Target
+
+FOLDER = "progress"
+
+
+def commit_progress(target: Target, group: str, offsets: Offsets) -> None:
+    """Everything below these offsets is done. When this returns it is not forgotten any more."""
+    if target.url:
+        _commit_to_server(target, group, offsets)
+        return
+    named = {_full_name(target, topic): each for topic, each in offsets.items()}
+    leave_progress(target.path, group, named)
+
+
+def leave_progress(folder: str, group: str, offsets: Offsets) -> None:
+    """Leave a file for the broker of a data folder; files that it replaces are removed."""
+    files = DiskFiles()
+    inbox = os.path.join(folder, FOLDER)
+    files.make_folder(inbox)
+    earlier = [name for name in files.list(inbox) if _number(name, group) is not None]
+    number = max([time.time_ns(), *((_number(name, group) or 0) + 1 for name in earlier)])
+    entry = msgspec.json.encode({"group": group, "offsets": offsets})
+    write_durably(files, os.path.join(inbox, f"{group}.{number:020d}.json"), entry)
+    for name in earlier:
+        with suppress(FileNotFoundError):  # taken in by a broker
+            files.remove(os.path.join(inbox, name))
+
+
+def _commit_to_server(target: Target, group: str, offsets: Offsets) -> None:
+    with connected(target) as ps:
+        for topic, each in offsets.items():
+            for partition, offset in each.items():
+                ps.reset_stream_group(group, topic, offset, partition=partition)
+
+
+def _full_name(target: Target, topic: str) -> str:
+    plain = "/" in topic or target.namespace == "default"
+    return topic if plain else f"{target.namespace}/{topic}"
+
+
+def _number(name: str, group: str) -> int | None:
+    match = re.fullmatch(re.escape(group) + r"\.(\d{20})\.json", name)
+    return int(match[1]) if match else None

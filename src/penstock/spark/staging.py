@@ -1,0 +1,273 @@
+"""Exactly once: rows wait in files, one small file decides that they are published, then they are.
+
+    <staging>/<sink>/<batch>/<task>-<attempt>.arrow   rows of one attempt of a task
+    <staging>/<sink>/<batch>.json                     the decision: which files, in which order
+    <staging>/<sink>/done                             the last batch that is published
+
+Every attempt of a task writes a file of its own; nobody sees it. The decision is made once for a
+batch, by a rename: whoever finds one carries it out, and forgets rows that were made anew. Carrying
+it out can be cut short anywhere and begun again: the sink is an idempotent producer, the batch its
+epoch, and the rows have the same numbers each time, so what is stored already is not stored again.
+An older batch that somebody still carries out is fenced off by the epoch of a newer one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import mmh3
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import InvalidInput
+from penstock.log.files import DiskFiles, write_durably
+from penstock.record.batch import Batch
+from penstock.spark.outgoing import STAGED
+
+BATCH_HEADER = "penstock-spark-batch"
+"""On delayed messages: which piece of which batch they are."""
+
+_MESSAGE_COLUMNS = ["priority", "expires_at", "key", "value", "headers"]
+_PIECE_ROWS = 65_536
+_PIECE_BYTES = 8 << 20
+_PAGE = 10_000
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch is: files of rows in order, and what their numbering depends on."""
+
+    files: list[str]
+    partitions: dict[str, int]
+    """How many each topic has. One that is added later must not move rows that have a place."""
+
+
+class Staging:
+    """The files of one sink in a folder that the driver and all executors see."""
+
+    def __init__(self, folder: str, sink: str) -> None:
+        self._folder = os.path.join(folder, sink)
+        self._sink = sink
+        self._files = DiskFiles()
+
+    def stage(self, batch: int, task: int, rows: Iterable[pa.RecordBatch]) -> str:
+        """Write the rows of one attempt of a task; the name of their file, "" if there are none."""
+        name = f"{task:06d}-{uuid.uuid4().hex}.arrow"
+        path = os.path.join(self._folder, str(batch), name)
+        written = 0
+        self._files.make_folder(os.path.dirname(path))
+        with open(path, "wb") as file:
+            with pa.ipc.new_file(file, STAGED) as out:
+                for each in rows:
+                    out.write_batch(each)
+                    written += len(each)
+            file.flush()
+            os.fsync(file.fileno())
+        if not written:
+            os.unlink(path)
+            return ""
+        self._files.sync_folder(os.path.dirname(path))
+        return name
+
+    def is_nothing(self, batch: int, files: list[str]) -> bool:
+        """Whether a batch has no rows, and no earlier attempt at it had any."""
+        return not any(files) and self._decision(batch) is None
+
+    def publish(self, batch: int, files: list[str], client: Any) -> int:
+        """Publish a batch, or what was decided for it before; how many messages it has."""
+        if batch <= self.done:
+            self._forget(batch)
+            return 0
+        decision = self._decision(batch)
+        again = decision is not None
+        if decision is None:
+            decision = self._decide(batch, files, client)
+        publication = _Publication(self._sink, batch, decision, again)
+        count = publication.run(client, self._tables(batch, decision))
+        write_durably(self._files, os.path.join(self._folder, "done"), str(batch).encode())
+        self._forget(batch)
+        return count
+
+    def discard(self, batch: int, files: Iterable[str]) -> None:
+        """A batch failed: its files go, unless they were decided on."""
+        decision = self._decision(batch)
+        for name in files:
+            if name and (decision is None or name not in decision.files):
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._folder, str(batch), name))
+
+    @property
+    def done(self) -> int:
+        try:
+            return int(self._files.read(os.path.join(self._folder, "done")))
+        except FileNotFoundError:
+            return -1
+
+    def remove(self) -> None:
+        """Leave nothing behind; for a sink that never comes back."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _decision(self, batch: int) -> Decision | None:
+        try:
+            data = self._files.read(os.path.join(self._folder, f"{batch}.json"))
+        except FileNotFoundError:
+            return None
+        return msgspec.json.decode(data, type=Decision)
+
+    def _decide(self, batch: int, files: list[str], client: Any) -> Decision:
+        files = sorted(filter(None, files))
+        topics = {
+            topic
+            for table in self._tables(batch, Decision(files=files, partitions={}))
+            for topic in table.column("topic").unique().to_pylist()
+        }
+        partitions = {topic: client.describe_topic(topic).partitions for topic in topics}
+        decision = Decision(files=files, partitions=partitions)
+        self._files.make_folder(self._folder)
+        path = os.path.join(self._folder, f"{batch}.json")
+        write_durably(self._files, path, msgspec.json.encode(decision))
+        return decision
+
+    def _tables(self, batch: int, decision: Decision) -> Iterator[pa.RecordBatch]:
+        for name in decision.files:
+            path = os.path.join(self._folder, str(batch), name)
+            with pa.memory_map(path) as file, pa.ipc.open_file(file) as rows:
+                for number in range(rows.num_record_batches):
+                    yield rows.get_batch(number)
+
+    def _forget(self, batch: int) -> None:
+        """The decision goes first: without its files it could not be carried out."""
+        with suppress(FileNotFoundError):
+            self._files.remove(os.path.join(self._folder, f"{batch}.json"))
+        shutil.rmtree(os.path.join(self._folder, str(batch)), ignore_errors=True)
+
+
+class _Publication:
+    """Sends the rows of a decision, each with the number that it always has."""
+
+    def __init__(self, sink: str, batch: int, decision: Decision, again: bool) -> None:
+        digest = hashlib.sha256(sink.encode()).digest()
+        self._producer_id = (int.from_bytes(digest[:8], "big") >> 2) + 1
+        self._batch = batch
+        self._sink = sink
+        self._decision = decision
+        self._again = again
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._pieces = 0
+
+    def run(self, client: Any, tables: Iterator[pa.RecordBatch]) -> int:
+        count = 0
+        for table in tables:
+            for start in range(0, len(table), _PIECE_ROWS):
+                piece = table.slice(start, _PIECE_ROWS)
+                later = piece.column("deliver_at").is_valid()
+                if pc.any(later).as_py():
+                    self._schedule(client, piece.filter(later))
+                    piece = piece.filter(pc.invert(later))
+                self._publish(client, piece)
+                self._pieces += 1
+            count += len(table)
+        return count
+
+    def _publish(self, client: Any, rows: pa.RecordBatch) -> None:
+        for topic, some in _by_topic(rows):
+            partitions = self._decision.partitions[topic]
+            for partition, part in _by_partition(some, partitions, self._pieces):
+                first = self._numbers.get((topic, partition), 0)
+                for batch in _sized(part):
+                    client.publish_batch(
+                        topic,
+                        batch,
+                        partition=partition,
+                        producer=(self._producer_id, self._batch, first),
+                    )
+                    first += len(batch)
+                self._numbers[topic, partition] = first
+
+    def _schedule(self, client: Any, rows: pa.RecordBatch) -> None:
+        """Delayed messages are not numbered: they say what they are, and are looked for."""
+        for topic, some in _by_topic(rows):
+            for number in some.column("partition").unique().to_pylist():
+                chosen = pc.equal(some.column("partition"), number)
+                part = some.filter(chosen if number is not None else some["partition"].is_null())
+                tag = f"{self._sink}/{self._batch}/{self._pieces}/{number}".encode()
+                if self._again and _is_scheduled(client, topic, tag):
+                    continue
+                batch = _messages(part).with_headers([{BATCH_HEADER: tag}] * len(part))
+                due_us = np.asarray(part.column("deliver_at").view(pa.int64()))
+                client.schedule_batch(
+                    topic, batch, deliver_at=(due_us / 1e6).tolist(), partition=number
+                )
+
+
+def _by_topic(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    topics = rows.column("topic").unique().to_pylist()
+    for topic in topics:
+        yield topic, rows if len(topics) == 1 else rows.filter(pc.equal(rows["topic"], topic))
+
+
+def _by_partition(
+    rows: pa.RecordBatch, partitions: int, turn: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """To the partition that is named, that of the key, or all of the others to the next."""
+    given = rows.column("partition")
+    if given.null_count == len(rows) and rows.column("key").null_count == len(rows):
+        yield turn % partitions, rows
+        return
+    named, keys = given.to_pylist(), rows.column("key").to_pylist()
+    target = np.fromiter(
+        (
+            number
+            if number is not None
+            else turn % partitions
+            if key is None
+            else mmh3.hash(key, signed=False) % partitions
+            for number, key in zip(named, keys, strict=True)
+        ),
+        np.int64,
+        len(rows),
+    )
+    for number in np.unique(target).tolist():
+        if not 0 <= number < partitions:
+            raise InvalidInput(f"a row names partition {number}; there are 0 to {partitions - 1}")
+        yield number, rows.filter(pa.array(target == number))
+
+
+def _messages(rows: pa.RecordBatch) -> Batch:
+    columns = [name for name in _MESSAGE_COLUMNS if rows[name].null_count < len(rows)]
+    if "value" not in columns:
+        columns.append("value")
+    return Batch.from_arrow(rows.select(columns))
+
+
+def _sized(rows: pa.RecordBatch) -> Iterator[Batch]:
+    """In batches that a broker takes in one go."""
+    count = max(1, -(-rows.nbytes // _PIECE_BYTES))
+    step = -(-len(rows) // count)
+    for start in range(0, len(rows), step):
+        yield _messages(rows.slice(start, step))
+
+
+def _is_scheduled(client: Any, topic: str, tag: bytes) -> bool:
+    """Whether these delayed messages are there: waiting, or, when they were due, in the log.
+
+    Looks at all of them, which takes a while; it is asked after a failure only.
+    """
+    if any(each.message.headers.get(BATCH_HEADER) == tag for each in client.delayed(topic)):
+        return True
+    for partition in range(client.describe_topic(topic).partitions):
+        at: Any = "earliest"
+        while page := client.peek(topic, partition=partition, at=at, limit=_PAGE):
+            if any(message.headers.get(BATCH_HEADER) == tag for message in page):
+                return True
+            at = page[-1].offset + 1
+            if len(page) < _PAGE:
+                break
+    return False

@@ -1,0 +1,113 @@
+"""One read over lake and log: what an archive has comes from its tables, the rest from the log.
+
+The table says for each partition up to which offset it has everything; the log is read from that
+very offset on. So there is neither a gap nor an overlap, whatever retention has dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.spark.bounds import Bounds, Range
+from penstock.spark.lake import Lake, found_lake
+from penstock.spark.options import ReadOptions
+
+_BATCH_ROWS = 32_768
+_LOG_APPEND_TIME = 1
+
+
+class LakePart(NamedTuple):
+    """The rows of one partition in one file, from an offset up to another."""
+
+    path: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    after_us: int | None
+    """Only messages from this time on; the file knows no offset for it."""
+
+
+class History:
+    """What the tables of an archive have of the topics that are read."""
+
+    def __init__(self, options: ReadOptions, now: dict[str, dict[int, Bounds]]) -> None:
+        self._options = options
+        self._now = now
+        self._lakes: dict[str, list[Lake]] = {}
+        for topic in now:
+            table = os.path.join(options.lake, *topic.split("/"))
+            self._lakes[topic] = [found_lake(table)]
+            if os.path.isdir(f"{table}.bad"):  # rows that did not fit a schema are history too
+                self._lakes[topic].append(found_lake(f"{table}.bad"))
+
+    def take(self, part: Range) -> tuple[Range, list[LakePart]]:
+        """What of a range is left to the log, and what the lake has before it."""
+        archived = self._lakes[part.topic][0].archived(part.topic, part.partition)
+        if archived is None:
+            return part, []
+        start, after_us = self._begin(part)
+        stop = min(archived, part.end)
+        found = [
+            LakePart(
+                os.path.join(lake.folder, each.path),
+                part.topic,
+                part.partition,
+                start,
+                stop,
+                after_us,
+            )
+            for lake in self._lakes[part.topic]
+            for each in lake.files()
+            if each.offset_min < stop and each.offset_max >= start
+        ]
+        return part._replace(start=max(archived, start)), found
+
+    def _begin(self, part: Range) -> tuple[int, int | None]:
+        """Where the range begins in the lake: the log's first offset is not the first of all."""
+        starting = self._options.starting
+        oldest = self._now[part.topic][part.partition].start
+        if part.start > oldest:
+            return part.start, None
+        if starting is None or (starting.all == "earliest" and not starting.times_us):
+            given = None if starting is None else starting.offsets.get(part.topic, {})
+            named = (given or {}).get(part.partition, -2)
+            return (0 if named < 0 else named), None
+        times = starting.times_us.get(part.topic, {})
+        time_us = times.get(part.partition, starting.all)
+        return (0, time_us) if isinstance(time_us, int) else (part.start, None)
+
+
+def read_part(part: LakePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a part of a file, with the columns of a message."""
+    with pq.ParquetFile(part.path) as file:
+        wanted = {field.name for field in schema if field.name != "timestampType"}
+        columns = sorted(wanted | {"topic", "partition", "offset", "timestamp"})
+        for rows in file.iter_batches(_BATCH_ROWS, columns=columns):
+            mask = pc.and_(
+                pc.and_(pc.equal(rows["partition"], part.partition), _within(rows, part)),
+                pc.equal(rows["topic"], part.topic),
+            )
+            rows = rows.filter(mask)
+            if len(rows):
+                kinds = [
+                    pa.repeat(pa.scalar(_LOG_APPEND_TIME, pa.int32()), len(rows))
+                    if field.name == "timestampType"
+                    else rows[field.name].cast(field.type)
+                    for field in schema
+                ]
+                yield pa.RecordBatch.from_arrays(kinds, schema=schema)
+
+
+def _within(rows: pa.RecordBatch, part: LakePart) -> pa.BooleanArray:
+    mask = pc.and_(pc.greater_equal(rows["offset"], part.start), pc.less(rows["offset"], part.end))
+    if part.after_us is not None:
+        stamps = rows["timestamp"].cast(pa.timestamp("us", tz="UTC")).view(pa.int64())
+        mask = pc.and_(mask, pc.greater_equal(stamps, part.after_us))
+    return mask

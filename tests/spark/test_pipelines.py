@@ -1,0 +1,143 @@
+"""The ready pipelines, one after the other on one broker, as an operator would run them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock
+from penstock.client.client import Client
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def trim(ps: Client, topic: str, before: int) -> None:
+    """What retention does, when it is time."""
+    for partition in ps._broker.topic(ps._name(topic)).partitions:
+        partition.trim_to(before)
+
+
+def messages(ps: Client, topic: str) -> list[Any]:
+    partitions = range(ps.describe_topic(topic).partitions)
+    return [m for p in partitions for m in ps.peek(topic, partition=p, limit=100_000)]
+
+
+@pytest.fixture
+def shop(folder: str) -> str:
+    with penstock.connect(folder) as ps:
+        ps.create_topic("orders", partitions=2)
+        ps.create_topic("again")
+        for number in range(300):
+            body = "{broken" if number % 50 == 7 else json.dumps({"n": number, "city": "x"})
+            ps.publish("orders", body, key=f"k{number % 10}", partition=number % 2)
+    return folder
+
+
+@pytest.mark.parametrize("lake_format", ["delta", "parquet"])
+def test_archive_then_tier_then_compact_then_replay(
+    spark: SparkSession, shop: str, tmp_path: Path, lake_format: Any
+) -> None:
+    from penstock.spark.pipelines import archive, compact, read_lake, replay
+
+    lake, table = str(tmp_path / "lake"), str(tmp_path / "lake" / "orders")
+    schema = "n int not null, city string"
+
+    def run() -> int:
+        return archive(spark, shop, lake, ["orders"], lake_format=lake_format, schema=schema).rows
+
+    assert run() == 300
+    assert run() == 0
+    with penstock.connect(shop) as ps:
+        assert set(ps.describe_stream_group("archive").lag.values()) == {0}
+        assert ps.describe_topic("orders").retention_waits_for == ("archive",)
+        trim(ps, "orders", 100)
+        for number in range(300, 320):
+            ps.publish("orders", json.dumps({"n": number}), partition=number % 2)
+    assert sorted(r.n for r in read_lake(spark, table).select("n").collect()) == [
+        n for n in range(300) if n % 50 != 7
+    ]
+    bad = read_lake(spark, f"{table}.bad").select("value", "reason").collect()
+    assert {(bytes(r.value), r.reason) for r in bad} == {(b"{broken", "not JSON of the schema")}
+
+    # History from the lake, the rest from the log, which has dropped most of it.
+    reader = spark.read.format("penstock").options(path=shop, subscribe="orders")
+    both = reader.options(tier="lake+log", lake=lake).load()
+    places = Counter((r.partition, r.offset) for r in both.select("partition", "offset").collect())
+    assert places == Counter((p, o) for p in range(2) for o in range(160))
+    assert run() == 20
+
+    small = compact(spark, table, unique_by="id")
+    assert small.files_after < small.files_before
+    assert small.rows_after == small.rows_before == 314
+    assert run() == 0
+    assert read_lake(spark, table).count() == 314
+
+    for _ in range(2):  # the second time it is done already
+        replay(spark, table, shop, "again", name="r1", lake=True, where="n < 10", rate=1000)
+    with penstock.connect(shop) as ps:
+        found = messages(ps, "again")
+    assert sorted(json.loads(m.value)["n"] for m in found) == [n for n in range(10) if n != 7]
+    assert all(m.headers["penstock-replayed-from"].startswith(b"orders/") for m in found)
+    if lake_format == "delta":
+        replay(spark, shop, shop, "again", name="r2", from_topic="orders", where="offset >= 155")
+        with penstock.connect(shop) as ps:
+            assert len(messages(ps, "again")) == len(found) + 10
+        last = compact(spark, table, unique_by="key")
+        assert last.rows_after == 10 + 20  # the last of each key, and those without one
+
+
+def test_dead_letters_and_rollup(spark: SparkSession, shop: str, tmp_path: Path) -> None:
+    from penstock.spark.pipelines import dead_letters, rollup
+
+    with penstock.connect(shop) as ps:
+        for message in ps.receive("orders", "billing", max_messages=30):
+            if message.offset % 3 == 0:
+                message.reject("no such customer")
+            else:
+                message.ack()
+        rejected = len(ps.dead_letters("orders"))
+    triaged = dead_letters(spark, shop, ["orders"])
+    assert triaged.letters == triaged.chosen == rejected > 0
+    assert {(c.reason, c.error) for c in triaged.causes} == {("rejected", "no such customer")}
+    assert all(1 <= len(c.samples) <= 3 for c in triaged.causes)
+    chosen = "cast(get_json_object(cast(value as string), '$.n') as int) < 10"
+    some = dead_letters(spark, shop, ["orders"], action="redrive", where=chosen)
+    assert 0 < some.redriven == some.chosen < rejected
+    gone = dead_letters(spark, shop, ["orders"], action="discard")
+    assert gone.discarded == rejected - some.redriven
+    with penstock.connect(shop) as ps:
+        assert len(ps.dead_letters("orders")) == 0
+        assert len(messages(ps, "orders")) == 300 + some.redriven
+
+    done = rollup(spark, shop, ["orders"], str(tmp_path / "out"))
+    assert done.messages == 300 + some.redriven
+    assert done.groups == 1
+    page = Path(done.chart).read_text()
+    assert "<rect" in page
+    assert "billing" in page
+
+
+def test_the_command_says_what_is_wrong_without_a_traceback(shop: str) -> None:
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", "pipeline", "run", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    assert "there is no pipeline 'archiv'" in run("archiv", "--from", shop)
+    assert "needs --to" in run("archive", "--from", shop, "--topic", "orders")
+    assert "say which topics" in run("rollup", "--from", shop, "--to", "x")

@@ -1,0 +1,102 @@
+"""Reading from a server, and publishing to it: the same as with a folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from penstock.client.client import Client
+from penstock.spark.batch_read import BatchReader
+from penstock.spark.columns import read_schema
+from penstock.spark.connecting import connected
+from penstock.spark.options import Target, parse_read_options, parse_write_options
+from penstock.spark.sink import BatchWriter
+from penstock.spark.stream_read import StreamReader
+from tests.integration.server.running import RunningServer
+from tests.unit.spark.rows import rows_of
+
+Sync = Callable[[], None]
+
+
+@pytest.fixture
+def url(ps: Client) -> Iterator[str]:
+    ps.create_topic("orders", partitions=2)
+    for number in range(200):
+        ps.publish("orders", f"{number}", key=f"k{number}", headers={"n": b"1"}, ttl="1h")
+    server = RunningServer(ps._broker)
+    try:
+        yield server.url
+    finally:
+        server.stop()
+
+
+def test_rows_are_those_of_the_folder(folder: str, ps: Client, url: str, durable: Sync) -> None:
+    durable()
+    found = []
+    for where in ({"path": folder}, {"url": url}):
+        options = parse_read_options({**where, "subscribe": "orders", "includeHeaders": "true"})
+        reader = BatchReader(options, read_schema(True))
+        rows = rows_of(reader, reader.partitions())
+        found.append(sorted(rows, key=lambda row: (row["partition"], row["offset"])))
+    assert len(found[0]) == 200
+    assert found[0] == found[1]
+
+
+def test_positions_splits_and_limits(ps: Client, url: str, durable: Sync) -> None:
+    ps.publish("orders", "later", partition=1)
+    durable()
+    (last,) = ps.peek("orders", partition=1, at="earliest", limit=1000)[-1:]
+    moment = datetime.fromtimestamp(last.timestamp_us / 1e6, UTC).isoformat()
+    options = parse_read_options({"url": url, "subscribe": "orders", "startingTimestamp": moment})
+    reader = BatchReader(options, read_schema(False))
+    assert b"later" in [row["value"] for row in rows_of(reader, reader.partitions())]
+    many = parse_read_options({"url": url, "subscribe": "orders", "minPartitions": "6"})
+    reader = BatchReader(many, read_schema(False))
+    assert len(reader.partitions()) == 6
+    assert len(rows_of(reader, reader.partitions())) == 201
+
+
+def test_a_stream_from_a_server_tells_its_group(ps: Client, url: str, durable: Sync) -> None:
+    durable()
+    options = parse_read_options(
+        {"url": url, "subscribe": "orders", "startingOffsets": "earliest", "group": "lake"}
+    )
+    reader = StreamReader(options, read_schema(False))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert len(rows_of(reader, reader.partitions(start, end))) == 200
+    assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+    assert set(ps.describe_stream_group("lake").lag.values()) == {0}
+    reader.stop()
+
+
+def test_rows_are_published_through_a_server_once(ps: Client, url: str, tmp_path: Path) -> None:
+    schema = StructType([StructField("value", StringType()), StructField("key", StringType())])
+    values = [f"{n}" for n in range(500)]
+    rows = pa.RecordBatch.from_pydict({"value": values, "key": values})
+    for _ in range(2):
+        options = {"url": url, "topic": "orders", "sinkId": "s", "staging": str(tmp_path / "stage")}
+        writer = BatchWriter(parse_write_options(options), schema, overwrite=False)
+        writer.commit([writer.write(iter([rows]))])
+    found = Counter(
+        m.value.decode()
+        for p in range(2)
+        for m in ps.peek("orders", partition=p, limit=10_000)
+        if not m.headers
+    )
+    assert found == Counter(values)
+
+
+def test_a_folder_that_a_server_holds_is_reached_through_it(
+    folder: str, ps: Client, url: str
+) -> None:
+    (Path(folder) / "LOCK").write_text(f"the server at {url} (process 1 on here)")
+    with connected(Target(path=folder)) as client:
+        client.publish("orders", "over there", partition=0)
+    assert ps.peek("orders", limit=1000)[-1].value == b"over there"
