@@ -44,6 +44,7 @@ from penstock.delivery.queue import Decision, GroupQueue
 from penstock.errors import (
     BrokerClosed,
     InvalidInput,
+    LogError,
     PenstockError,
     TopicExists,
     TopicNotFound,
@@ -94,8 +95,11 @@ class Broker:
         self._chores: dict[TopicName, list[Callable[[int], int | None]]] = {}
 
         self._housekeeper = Housekeeper(self.clock)
-        self._files.make_folder(self.folder)
-        self._folder_lock = self._files.lock(self.folder, self.config.owner or _this_process())
+        try:
+            self._files.make_folder(self.folder)
+            self._folder_lock = self._files.lock(self.folder, self.config.owner or _this_process())
+        except OSError as exc:
+            raise LogError(f"{self.folder} cannot be a data folder: {exc}") from exc
         try:
             self._store = Store(
                 self.folder, self._files, self.clock, committer, self.config.free_bytes_min

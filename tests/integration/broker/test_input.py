@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, LogError
 from tests.integration.broker.world import World
 
 
@@ -184,6 +184,12 @@ def test_what_is_for_a_server_is_refused_for_a_folder(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="auto_create is for a folder"):
         penstock.connect("http://127.0.0.1:1", auto_create=True)
     assert not (tmp_path / "data").exists()
+
+
+def test_what_cannot_be_a_data_folder_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(LogError, match=r"file/data cannot be a data folder: .* exists: '.*file'"):
+        penstock.connect(tmp_path / "file" / "data")
 
 
 def test_a_wrong_namespace_opens_nothing(tmp_path: Path) -> None:

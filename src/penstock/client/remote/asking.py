@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -196,10 +197,9 @@ def decode(reply: Reply, kind: type[T]) -> T:
 
 def _error(reply: Reply) -> PenstockError:
     if reply.content_type == PROBLEM_TYPE:
-        try:
+        # What says that it is a problem and is none of ours comes from something in between.
+        with suppress(msgspec.DecodeError):
             return error_of(_problems.decode(reply.body))
-        except msgspec.DecodeError:
-            pass
     if reply.status in (502, 503, 504):
         return Unavailable(f"a proxy answered for the server: {reply.status}")
     return ProtocolError(
