@@ -113,7 +113,7 @@ LOG_BUGS = [
         "no folder fsync on roll",
         "log/local.py",
         """\
-            # Before anything in it is confirmed, the file's name has to be on disk.
+        if unnamed:  # before anything in it is confirmed, the file's name has to be on disk
             self._files.sync_folder(self.folder)
 """,
         "",
@@ -263,8 +263,8 @@ aggregate([("offset", "min")])
     Bug(
         "a full disk stops the log for good",
         "log/local.py",
-        "            if is_out_of_room(exc):\n                self._bytes_since_room_check",
-        "            if False:\n                self._bytes_since_room_check",
+        "            if is_out_of_room(exc):\n                self._roomy_until",
+        "            if False:\n                self._roomy_until",
         ENOSPC,
     ),
     Bug(
@@ -283,11 +283,18 @@ aggregate([("offset", "min")])
     ),
     # Bytes that changed.
     Bug(
-        "no CRC check of frames",
-        "record/frame.py",
-        "    if crc32c(buffer[position + _CHECKED_FROM : end]) != header.crc:\n",
-        "    if False:\n",
+        "no CRC check of frames that are read",
+        "log/reader.py",
+        "                if crc != header.crc:\n",
+        "                if False:\n",
         FLIPPED_SEGMENT,
+    ),
+    Bug(
+        "no CRC check of frames in a recovery",
+        "record/frame.py",
+        "    if checksum(buffer, position, end) != header.crc:\n",
+        "    if False:\n",
+        POWER_CUT,
     ),
     Bug(
         "no CRC check of the index",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -42,9 +43,10 @@ class Pending:
         "appender",
         "bytes",
         "columns",
-        "confirmed",
         "error",
+        "gate",
         "since_ns",
+        "undecided",
         "values",
     )
 
@@ -55,9 +57,11 @@ class Pending:
         self.columns: dict[str, list[Any]] = {}
         self.since_ns = 0
         self.appended: Appended | None = None
-        self.error: Exception | None = None
-        self.confirmed: Future[int] | None = None
-        """Its first offset, for those who wait until it is durable before it is written."""
+        self.error: BaseException | None = None
+        self.gate: threading.Lock | None = None
+        """Held until it is durable, where somebody waits for that before it is written."""
+        self.undecided = True
+        """Whether the gate is still to be opened."""
 
     @property
     def is_written(self) -> bool:
@@ -66,32 +70,46 @@ class Pending:
 
     def first_offset(self, timeout_s: float | None) -> int:
         """Where the batch went, once it is durable; it is written now if nobody did so yet."""
-        if self.confirmed is None and not self.is_written:
+        if self.gate is None and not self.is_written:
             self.appender.flush_pending(self)
-        if self.confirmed is not None:
-            return self.confirmed.result(timeout_s)
+        if self.gate is not None:
+            self._pass(self.gate, timeout_s)
         if self.error is not None:
             raise self.error
         assert self.appended is not None
-        self.appended.durable.result(timeout_s)
+        if self.gate is None:
+            self.appended.durable.result(timeout_s)
         return self.appended.first_offset
 
     def tell(self) -> None:
         """Now that it is written or failed: see to it that those who wait learn of it."""
-        if self.confirmed is not None:
+        if self.gate is not None:
             if self.appended is not None:
-                self.appended.durable.add_done_callback(self._confirm)
+                self.appended.durable.add_done_callback(self._decide)
             else:
-                self.confirmed.set_exception(self.error)
+                self._open(self.gate)
 
-    def _confirm(self, durable: Future[None]) -> None:
-        assert self.confirmed is not None
-        assert self.appended is not None
-        failure = durable.exception()
-        if failure is not None:
-            self.confirmed.set_exception(failure)
-        else:
-            self.confirmed.set_result(self.appended.first_offset)
+    def _decide(self, durable: Future[None]) -> None:
+        assert self.gate is not None
+        self.error = durable.exception()
+        self._open(self.gate)
+
+    def _open(self, gate: threading.Lock) -> None:
+        self.undecided = False
+        gate.release()
+
+    def _pass(self, gate: threading.Lock, timeout_s: float | None) -> None:
+        """Wait until the gate is open, and let the next one through.
+
+        One thread wakes the other. A condition would wake them all at once, to queue for its lock.
+        """
+        rest_s = math.inf if timeout_s is None else timeout_s
+        while self.undecided:  # looked at now and then: Ctrl-C may strike one who is in the gate
+            if gate.acquire(timeout=max(min(rest_s, 1), 0)):
+                gate.release()
+            elif rest_s <= 1:
+                raise TimeoutError
+            rest_s -= 1
 
     def add_columns(self, extras: Mapping[str, Any]) -> None:
         """Give the newest message what few messages have."""
@@ -198,11 +216,12 @@ class BufferedAppender:
     def flush_pending(self, pending: Pending) -> None:
         """Write this batch, or let it be written before the next fsync, if nobody did so yet."""
         with self._lock:
-            if pending.is_written or pending.confirmed is not None:
+            if pending.is_written or pending.gate is not None:
                 return
             syncer = self._syncer if self._log.config.fsync == "always" else None
             if syncer is not None:
-                pending.confirmed = Future()
+                pending.gate = threading.Lock()
+                pending.gate.acquire()
         if syncer is not None:
             syncer.schedule(0, self._write_all)
         else:

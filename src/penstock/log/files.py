@@ -143,8 +143,10 @@ class DiskFile:
         self.size = size
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        written = os.pwritev(self._fd, buffers, self.size)
-        wanted = sum(map(len, buffers))
+        if len(buffers) == 1:
+            written, wanted = os.pwrite(self._fd, buffers[0], self.size), len(buffers[0])
+        else:
+            written, wanted = os.pwritev(self._fd, buffers, self.size), sum(map(len, buffers))
         if written < wanted:  # rare: a signal or a nearly full disk cuts a write short
             self.overwrite(self.size + written, b"".join(map(bytes, buffers))[written:])
         else:

@@ -36,7 +36,15 @@ from penstock.log.recovery import (
 )
 from penstock.log.segment import Segment
 from penstock.record.batch import Batch
-from penstock.record.frame import HEADER_BYTES, EncodedFrame, encode, read_header
+from penstock.record.frame import (
+    HEADER_BYTES,
+    SINGLE_BYTES_MAX,
+    EncodedFrame,
+    encode,
+    encode_single,
+    read_header,
+)
+from penstock.record.plain import Single
 from penstock.record.schema import new_batch_ulid
 
 _logger = logging.getLogger("penstock.log")
@@ -110,10 +118,14 @@ class LocalLog(SegmentReader):
         self._uncounted = False
         """Whether there may be bytes behind the active segment's last frame."""
         self._unsynced: list[_Unsynced] = []
+        self._unnamed: Segment | None = None
+        """The newest segment, as long as its name may be in the operating system alone."""
         self._round: Future[None] | None = None
         self._commit_is_due = False
         self._writes_since_commit = 0
-        self._bytes_since_room_check = _ROOM_CHECK_BYTES
+        self._roomy_until = 0
+        """Up to this length of the active segment nobody has to look whether there is room."""
+        self._roll_at_us = 0
 
         try:
             files.make_folder(folder)
@@ -180,14 +192,38 @@ class LocalLog(SegmentReader):
             )
             if frame.raw_bytes > self.config.message_bytes_max:
                 self._check_sizes(batch)
-            self._make_room(frame.frame_bytes, wall_ns // 1000)
+            now_us = wall_ns // 1000
+            size_bytes = self._active.tail[1] + frame.frame_bytes
+            if size_bytes > self._roomy_until or now_us >= self._roll_at_us:
+                self._make_room(frame.frame_bytes, now_us)
             self._write(frame)
             self._end = frame.next_offset
             durable = self._plan_commit()
         if self._waiting:
-            with self._news:
-                self._news.notify_all()
+            self._notify()
         return Appended(frame.base_offset, frame.next_offset, frame.last_timestamp, ulid, durable)
+
+    def append_value(self, value: bytes) -> Future[None]:
+        """Append a message that is only a value; when it is durable. For journals: the short way.
+
+        What is not short is appended all the same."""
+        if len(value) > SINGLE_BYTES_MAX or len(self._unsynced) >= _UNSYNCED_SEGMENTS_MAX:
+            return self.append(Single(value)).durable
+        with self._write_lock:
+            if self._closed or self._failure:
+                self._check_writable()
+            wall_ns = self._clock.wall_ns()
+            now_us = wall_ns // 1000
+            next_offset, size_bytes = self._active.tail
+            frame = encode_single(value, next_offset, new_batch_ulid(wall_ns), now_us)
+            if size_bytes + frame.frame_bytes > self._roomy_until or now_us >= self._roll_at_us:
+                self._make_room(frame.frame_bytes, now_us)
+            self._write(frame)
+            self._end = frame.next_offset
+            durable = self._plan_commit()
+        if self._waiting:
+            self._notify()
+        return durable
 
     def wait(self, offset: int, timeout_s: float | None = None) -> bool:
         """Wait until there is a message at an offset or beyond; False when time is up."""
@@ -271,6 +307,7 @@ class LocalLog(SegmentReader):
         """Go on with other settings, from the next append on."""
         with self._write_lock:
             self.config = config
+            self._roomy_until = 0
         # A commit that waits for the old interval would hold up appends of a stricter policy.
         self.committer.schedule(0, self._commit_all)
 
@@ -317,8 +354,7 @@ class LocalLog(SegmentReader):
             self._mark.close()
             if self._folder_lock:
                 self._folder_lock.release()
-        with self._news:
-            self._news.notify_all()
+        self._notify()
         if self._failure and self._durable_end < self._end:
             raise self._failure
 
@@ -333,27 +369,38 @@ class LocalLog(SegmentReader):
     ) -> None:
         self.close()
 
+    def _notify(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
     # Writing. The write lock is held.
 
     def _make_room(self, frame_bytes: int, now_us: int) -> None:
-        self._bytes_since_room_check += frame_bytes
-        if self._bytes_since_room_check >= _ROOM_CHECK_BYTES:
-            free = self._files.free_bytes(self.folder)
-            if free < self.config.free_bytes_min + frame_bytes:
-                raise DiskFull(
-                    f"{self.folder}: {free >> 20} MB free on its disk; writes stop below "
-                    f"{self.config.free_bytes_min >> 20} MB. They go on when there is room."
-                )
-            self._bytes_since_room_check = 0
-        size_bytes, config = self._active.size_bytes, self.config
-        if not size_bytes:
-            self._active_since_us = now_us
-        elif (
+        """Look at the disk, and start the next segment if this one is full or old enough.
+
+        To be called when the active segment reaches `_roomy_until`, or time does `_roll_at_us`.
+        """
+        self._roomy_until = 0  # if there is none, the next one looks too
+        config = self.config
+        free = self._files.free_bytes(self.folder)
+        if free < config.free_bytes_min + frame_bytes:
+            raise DiskFull(
+                f"{self.folder}: {free >> 20} MB free on its disk; writes stop below "
+                f"{config.free_bytes_min >> 20} MB. They go on when there is room."
+            )
+        size_bytes, age_us = self._active.size_bytes, config.segment_age_ms * 1000
+        if size_bytes and (
             size_bytes + frame_bytes > config.segment_bytes
-            or now_us - self._active_since_us >= config.segment_age_ms * 1000
+            or now_us - self._active_since_us >= age_us
         ):
             self._roll()
+            size_bytes = 0
+        if not size_bytes:
             self._active_since_us = now_us
+        self._roomy_until = min(
+            size_bytes + max(frame_bytes, _ROOM_CHECK_BYTES), config.segment_bytes
+        )
+        self._roll_at_us = self._active_since_us + age_us
 
     def _write(self, frame: EncodedFrame) -> None:
         active = self._active
@@ -368,7 +415,7 @@ class LocalLog(SegmentReader):
             except OSError as worse:
                 raise self._fail(worse) from exc
             if is_out_of_room(exc):
-                self._bytes_since_room_check = _ROOM_CHECK_BYTES
+                self._roomy_until = 0
                 raise DiskFull(f"{self.folder}: no room for {frame.frame_bytes} bytes") from exc
             raise self._fail(exc) from exc
         active.add(frame)
@@ -389,8 +436,6 @@ class LocalLog(SegmentReader):
         segment.index = SegmentIndex(self.config.index_interval_bytes)
         try:
             file = self._files.create(segment.path)
-            # Before anything in it is confirmed, the file's name has to be on disk.
-            self._files.sync_folder(self.folder)
         except OSError as exc:
             if is_out_of_room(exc):
                 raise DiskFull(f"{self.folder}: no room for a new segment") from exc
@@ -406,7 +451,9 @@ class LocalLog(SegmentReader):
         """Exchange the active segment. It does no harm to do this twice."""
         if sealed not in self._unsynced:
             self._unsynced.append(sealed)
+        self._unnamed = segment
         self._active, self._active_file = segment, file
+        self._roomy_until = 0
         if self._list.segments[-1] is not segment:
             self._list = SegmentList.of((*self._list.segments, segment))
         self.committer.schedule(0, self._commit_sealed)
@@ -493,12 +540,17 @@ class LocalLog(SegmentReader):
             self.committer.schedule(0, self._commit_all)
 
     def _sync_and_seal(self, unsynced: list[_Unsynced], active: File | None) -> None:
+        unnamed = self._unnamed
+        if unnamed:  # before anything in it is confirmed, the file's name has to be on disk
+            self._files.sync_folder(self.folder)
         for unsynced_segment in unsynced:
             unsynced_segment.file.sync()
         if active:
             active.sync()
         with self._write_lock:
             del self._unsynced[: len(unsynced)]
+            if self._unnamed is unnamed:
+                self._unnamed = None
         failed: OSError | None = None
         for segment, file in unsynced:
             file.close()

@@ -14,7 +14,7 @@ from penstock.log.index import IndexDamaged
 from penstock.log.report import Finding, FrameReport, SegmentReport
 from penstock.log.segment import Broken, Found, Segment, load_index, walk
 from penstock.record.batch import Batch
-from penstock.record.frame import CODECS, FrameHeader, decode
+from penstock.record.frame import CODECS, FrameHeader, decode_rows
 from penstock.record.schema import BITS, Priority, schema_of, ulid_text
 
 OnBytes = Callable[[int], object]
@@ -72,7 +72,7 @@ class SegmentLook:
         batch: Batch | None = None
         if self.options.deep or header.base_offset < start:
             try:
-                batch = decode(data, item.position, header).batch
+                batch = decode_rows(data, item.position, header)
             except FrameError as exc:
                 problem = exc.reason
                 self._lost(item.position, header.base_offset, header.next_offset, problem)

@@ -8,15 +8,17 @@ from types import TracebackType
 from typing import Self
 
 from penstock.config import LogConfig
-from penstock.errors import LogError, LogNotFound
+from penstock.errors import FrameError, LogError, LogNotFound
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.index import IndexDamaged, SegmentIndex
 from penstock.log.reader import SegmentList, SegmentReader
 from penstock.log.recovery import DURABLE_FILE, START_FILE, list_segments, read_mark
 from penstock.log.segment import Broken, Segment, load_index, walk
+from penstock.record.frame import HEADER_BYTES, FrameHeader, read_header
 
 _POLL_S = 0.02
 _RETRIES = 100
+_LOOK_BYTES = 4 << 10
 
 
 class LogReader(SegmentReader):
@@ -107,6 +109,7 @@ class LogReader(SegmentReader):
         except IndexDamaged:
             if segment.index is None:
                 segment.index = SegmentIndex(self._index_interval_bytes)
+        self._skim(segment, durable)
         at = segment.size_bytes
         buffer = memoryview(self._files.read(segment.path, position=at))
         for item in walk(buffer, segment.next_offset):
@@ -118,3 +121,36 @@ class LogReader(SegmentReader):
                 break
             else:
                 segment.add(item.header)
+
+    def _skim(self, segment: Segment, durable: int) -> None:
+        """Take note of frames by their headers alone, up to the last one or to what is damaged.
+
+        A frame is as long as it says, and of as many offsets, if the next one begins there and
+        with that offset. Whether its bytes are right is found out by who reads them.
+        """
+        headers = _Headers(self._files, segment.path)
+        found = headers.at(segment.size_bytes)
+        while found and found.base_offset == segment.next_offset and found.next_offset < durable:
+            after = headers.at(segment.size_bytes + found.frame_bytes)
+            if after is None or after.base_offset != found.next_offset:
+                return
+            segment.add(found)
+            found = after
+
+
+class _Headers:
+    """The headers in a file, read a little at a time: a log is far more than its headers."""
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._start, self._window = 0, memoryview(b"")
+
+    def at(self, position: int) -> FrameHeader | None:
+        if not self._start <= position <= self._start + len(self._window) - HEADER_BYTES:
+            self._window = memoryview(self._files.read(self._path, _LOOK_BYTES, position))
+            self._start = position
+        try:
+            return read_header(self._window, position - self._start)
+        except FrameError:
+            return None

@@ -11,13 +11,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import FrameError, FrameTruncated, LogError, OffsetOutOfRange
+from penstock.errors import FrameCorrupt, FrameError, FrameTruncated, LogError, OffsetOutOfRange
 from penstock.log.base import Batches, Damage
 from penstock.log.files import FileSystem
 from penstock.log.index import IndexDamaged, SegmentIndex
 from penstock.log.segment import Found, Segment, load_index, next_frame, walk
 from penstock.record.batch import Batch
-from penstock.record.frame import FrameHeader, decode_rows, read_header, verify
+from penstock.record.frame import FrameHeader, checksum, decode_rows, read_header
 from penstock.record.schema import BITS
 
 _logger = logging.getLogger("penstock.log")
@@ -129,6 +129,8 @@ class SegmentReader:
     def priorities_between(self, start: int, end: int) -> int:
         """A bit for each priority, and for expiry, that may occur; one too many is possible."""
         segments = self._list
+        if start >= segments.bases[-1]:
+            return segments.segments[-1].priorities
         found = 0
         for segment in segments.segments[segments.at(start) :]:
             if segment.base_offset >= end:
@@ -313,48 +315,66 @@ class _Cursor:
 
     def read(self, stop: int) -> int:
         """Collect batches up to the offset `stop` or `max_bytes`, and say where to go on."""
-        batches, limit = self.batches, self._position + self._max_bytes
+        limit = self._position + self._max_bytes
         while self._expected < stop:
-            try:
-                batch = self._next()
-            except FrameTruncated as exc:
-                if self._more_to_map:
-                    if batches:
-                        break
-                    self._map(max(self._frame_bytes(), _WINDOW_BYTES_MIN))
-                else:
-                    self._skip(exc, stop)
-                continue
-            except FrameError as exc:
-                self._skip(exc, stop)
-                continue
-            if batch is not None:
-                batches.append(batch)
-            if self._position >= limit and batches:
+            error = self._read_run(stop, limit)
+            if isinstance(error, FrameTruncated) and self._more_to_map:
+                if self.batches:
+                    break
+                self._map(max(self._frame_bytes(), _WINDOW_BYTES_MIN))
+            elif error:
+                self._skip(error, stop)
+            elif self._position >= limit and self.batches:
                 break
         return max(self._expected, self._offset)
 
-    def _next(self) -> Batch | None:
-        """Go past the next frame; its rows, if there are any that are wanted."""
-        at = self._position - self._origin
-        header = read_header(self._window, at)
-        first, next_offset = header.base_offset, header.base_offset + header.span
-        if first < self._expected:
-            raise FrameError(at, "an offset that was there before")
-        batch = None
-        if next_offset <= self._offset:
-            verify(self._window, at, header)
-        else:
-            batch = decode_rows(self._window, at, header)
-            if not header.row_count:
-                batch = None
-            elif first < self._offset:
-                batch = _from_offset(batch, self._offset)
-        if first > self._expected:
-            self._lost(self._position, first, "frames are missing")
-        self._position += header.frame_bytes
-        self._expected = next_offset
-        return batch
+    def _read_run(self, stop: int, limit: int) -> FrameError | None:
+        """Go past the next frames, up to the limit or to one that is not whole, which is returned.
+
+        First all headers, then all checksums, then all rows: a checksum fills the processor's
+        cache with data, and after each of them the code for the rest would have to be fetched anew.
+        """
+        window, origin = self._window, self._origin
+        frames, error = self._headers(stop, limit)
+        sums = [checksum(window, at, end) for at, end, _ in frames]
+        for (at, end, header), crc in zip(frames, sums, strict=True):
+            try:
+                if crc != header.crc:
+                    raise FrameCorrupt(at, "the checksum does not match")
+                if header.next_offset > self._offset:
+                    batch = decode_rows(window, at, header)
+                    if header.base_offset < self._offset:
+                        batch = _from_offset(batch, self._offset)
+                    if len(batch):
+                        self.batches.append(batch)
+            except FrameError as exc:
+                return exc
+            if header.base_offset > self._expected:
+                self._lost(self._position, header.base_offset, "frames are missing")
+            self._position = origin + end
+            self._expected = header.next_offset
+        return error
+
+    def _headers(
+        self, stop: int, limit: int
+    ) -> tuple[list[tuple[int, int, FrameHeader]], FrameError | None]:
+        """Where the next frames begin and end, if their headers are right; and what is no frame."""
+        window, at, expected = self._window, self._position - self._origin, self._expected
+        limit -= self._origin
+        frames: list[tuple[int, int, FrameHeader]] = []
+        try:
+            while expected < stop and (at < limit or not frames):
+                header = read_header(window, at)
+                end = at + header.frame_bytes
+                if end > len(window):
+                    raise FrameTruncated(at, "the bytes end within the body")
+                if header.base_offset < expected:
+                    raise FrameError(at, "an offset that was there before")
+                frames.append((at, end, header))
+                at, expected = end, header.next_offset
+        except FrameError as exc:
+            return frames, exc
+        return frames, None
 
     def _frame_bytes(self) -> int:
         """How long the next frame says it is; its header may be just beyond the window."""
@@ -387,9 +407,9 @@ class _Cursor:
         self._more_to_map = len(self._window) == length < rest
 
 
-def _from_offset(batch: Batch, offset: int) -> Batch | None:
-    """Without the rows before an offset; None if that is all of them."""
+def _from_offset(batch: Batch, offset: int) -> Batch:
+    """Without the rows before an offset."""
     skipped = offset - (batch.base_offset or 0)
     if batch.columns & BITS["offset"]:
         skipped = int(np.searchsorted(batch.offset_numbers(), offset))
-    return batch.slice(skipped) if skipped < len(batch) else None
+    return batch.slice(skipped)

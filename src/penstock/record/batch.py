@@ -59,11 +59,19 @@ class Batch:
     a timestamp of None is filled in by the log that the batch is appended to.
     """
 
-    __slots__ = ("base_offset", "columns", "data", "priority", "timestamp_us", "ulid")
+    __slots__ = (
+        "_data",
+        "_values",
+        "base_offset",
+        "columns",
+        "priority",
+        "timestamp_us",
+        "ulid",
+    )
 
     def __init__(
         self,
-        data: pa.RecordBatch,
+        data: pa.RecordBatch | None,
         columns: int,
         *,
         timestamp_us: int | None = None,
@@ -71,7 +79,8 @@ class Batch:
         base_offset: int | None = None,
         ulid: int = 0,
     ) -> None:
-        self.data = data
+        self._data = data
+        self._values: pa.BinaryArray | None = None
         self.columns = columns
         self.timestamp_us = timestamp_us
         self.priority = priority
@@ -122,8 +131,9 @@ class Batch:
         """
         schema = data.schema
         if isinstance(data, pa.RecordBatch) and schema.equals(_VALUES_ALONE):
-            _check_readable("value", data)
-            return cls(data, _VALUE)
+            values = data.column(0)
+            _check_readable("value", values)
+            return cls.of_values(values)
         _check_names(schema.names)
         arrays = {}
         for field in FIELDS[:6]:
@@ -134,6 +144,28 @@ class Batch:
         if "priority" in arrays and len(data):
             parse_priority(pc.max(arrays["priority"]).as_py())
         return cls._from_arrays(arrays, None, Priority.NORMAL)
+
+    @classmethod
+    def of_values(
+        cls,
+        values: pa.BinaryArray,
+        *,
+        timestamp_us: int | None = None,
+        priority: int = Priority.NORMAL,
+        base_offset: int | None = None,
+        ulid: int = 0,
+    ) -> Batch:
+        """Messages that have a value and nothing else; of a column that is known to be right."""
+        batch = cls(
+            None,
+            _VALUE,
+            timestamp_us=timestamp_us,
+            priority=priority,
+            base_offset=base_offset,
+            ulid=ulid,
+        )
+        batch._values = values
+        return batch
 
     @classmethod
     def concat(cls, batches: Sequence[Batch]) -> Batch:
@@ -162,8 +194,15 @@ class Batch:
         data = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
         return first._with(data, columns, first.base_offset, first.ulid)
 
+    @property
+    def data(self) -> pa.RecordBatch:
+        """The columns in use. Values alone become a record batch only when it is needed."""
+        if self._data is None:
+            self._data = pa.RecordBatch.from_arrays([self._values], schema=_VALUES_ALONE)
+        return self._data
+
     def __len__(self) -> int:
-        return int(self.data.num_rows)
+        return len(self.values)
 
     @property
     def nbytes(self) -> int:
@@ -171,7 +210,10 @@ class Batch:
 
     @property
     def values(self) -> pa.BinaryArray:
-        return self.data.column((self.columns & _VALUE - 1).bit_count())  # by name is slower
+        if self._values is None:
+            number = (self.columns & _VALUE - 1).bit_count()  # by name is slower
+            self._values = self.data.column(number)
+        return self._values
 
     @property
     def keys(self) -> pa.BinaryArray:
@@ -226,8 +268,12 @@ class Batch:
 
     def slice(self, start: int, length: int | None = None) -> Batch:
         """Some rows in a row, sharing memory."""
-        data = self.data.slice(start, length)
         base = None if self.base_offset is None else self.base_offset + start
+        if self._data is None and self._values is not None:
+            batch = self._with(None, _VALUE, base, self.ulid + start)
+            batch._values = self._values.slice(start, length)
+            return batch
+        data = self.data.slice(start, length)
         if self.columns & BITS["offset"] and len(data):
             base = data.column("offset")[0].as_py()
         return self._with(data, self.columns, base, self.ulid + start)
@@ -378,11 +424,15 @@ class Batch:
         columns = 0
         for name in arrays:
             columns |= BITS[name]
+        if columns == _VALUE:
+            return cls.of_values(arrays["value"], timestamp_us=timestamp_us, priority=priority)
         schema = schema_of(columns)
         data = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
         return cls(data, columns, timestamp_us=timestamp_us, priority=priority)
 
-    def _with(self, data: pa.RecordBatch, columns: int, base: int | None, ulid: int) -> Batch:
+    def _with(
+        self, data: pa.RecordBatch | None, columns: int, base: int | None, ulid: int
+    ) -> Batch:
         return Batch(
             data,
             columns,

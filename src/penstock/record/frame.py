@@ -14,7 +14,7 @@ written, or FrameCorrupt or FrameTooLarge with the position; no allocation goes 
 from __future__ import annotations
 
 import struct
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -24,7 +24,14 @@ from crc32c import crc32c
 
 from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated, InvalidInput
 from penstock.record.batch import Batch, headers_are_whole
-from penstock.record.plain import COPY_BYTES_MAX, Plain, Single, body_of, value_of_body
+from penstock.record.plain import (
+    COPY_BYTES_MAX,
+    Plain,
+    Single,
+    body_of,
+    value_of_body,
+    values_of_body,
+)
 from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority, schema_of
 
 MAGIC = b"PNSK"
@@ -33,6 +40,7 @@ VERSION = 1
 CODECS = ("none", "lz4", "zstd", "gzip")
 _LEVELS = {"gzip": 6}  # Arrow would take 9: four times as slow, and a few percent smaller
 COMPRESS_BYTES_MIN = 1024
+SINGLE_BYTES_MAX = 800  # of a value that is written as it is, whatever the codec
 COMPRESS_RATIO_MAX = 0.95
 """Compression is kept only where it saves at least 5 %."""
 
@@ -66,6 +74,16 @@ _HEADER = struct.Struct(
     "I"  # crc              CRC32C of everything after this field, padding included
     + _CHECKED.format[1:]
 )
+_SINGLE = struct.Struct(  # the same as _CHECKED, with what never changes for a length in one
+    "<"
+    "16s"  # version up to raw_bytes
+    "q"  # base_offset
+    "8s"  # span and row_count
+    "q"  # first_timestamp
+    "q"  # last_timestamp
+    "24s"  # producer_id up to term
+    "16s"  # ulid
+)
 HEADER_BYTES = _HEADER.size
 _CHECKED_FROM = HEADER_BYTES - _CHECKED.size
 
@@ -81,6 +99,7 @@ _ONE_PRIORITY = (
 """By mask, the priority of every row where there is no column of it."""
 
 _STAMP, _PRIORITY, _EXPIRES_AT = BITS["timestamp"], BITS["priority"], BITS["expires_at"]
+_NORMAL = int(Priority.NORMAL)
 _VALUE, _HEADERS, _OFFSET = BITS["value"], BITS["headers"], BITS["offset"]
 
 
@@ -155,6 +174,15 @@ def encode(
     `stamp_us` is the time of messages that bring none. `span` is given by compaction, where rows
     are missing.
     """
+    if (
+        type(batch) is Single
+        and len(batch.value) <= SINGLE_BYTES_MAX
+        and span is None
+        and base_sequence < 0
+        and not producer_id | producer_epoch | term
+    ):
+        stamp_us = stamp_us if batch.timestamp_us is None else batch.timestamp_us
+        return encode_single(batch.value, base_offset, ulid, stamp_us, batch.priority)
     rows = len(batch)
     if rows > ROWS_MAX:
         raise InvalidInput(f"{rows} messages in one batch; at most {ROWS_MAX}")
@@ -206,6 +234,45 @@ def encode(
     )
 
 
+def encode_single(
+    value: bytes, base_offset: int, ulid: int, stamp_us: int, priority: int = _NORMAL
+) -> EncodedFrame:
+    """What `encode` makes of one message that has a short value and nothing else, but at once."""
+    body_bytes, shape, counts, producer, body_start, padding = _single_template(
+        len(value), priority
+    )
+    try:
+        header = _SINGLE.pack(
+            shape, base_offset, counts, stamp_us, stamp_us, producer, ulid.to_bytes(16, "big")
+        )
+    except struct.error as exc:
+        raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
+    checked = b"".join((header, body_start, value, padding))
+    return EncodedFrame(
+        [MAGIC + crc32c(checked).to_bytes(4, "little") + checked],
+        HEADER_BYTES + body_bytes,
+        body_bytes,
+        base_offset,
+        base_offset + 1,
+        1,
+        stamp_us,
+        1 << priority,
+    )
+
+
+@lru_cache(maxsize=1024)  # lengths come again, above all those of a journal's entries
+def _single_template(
+    value_bytes: int, priority: int
+) -> tuple[int, bytes, bytes, bytes, bytes, bytes]:
+    """The length of the body, and what is the same in every frame with a value of that length."""
+    body = Single(bytes(value_bytes)).body()
+    fields = (VERSION, 0, 0, 1 << priority, _VALUE, 0, len(body), len(body))
+    header = _CHECKED.pack(*fields, 0, 1, 1, 0, 0, 0, -1, 0, 0, b"")
+    shape, _, counts, _, _, producer, _ = _SINGLE.unpack(header)
+    value_at = len(body) - (value_bytes + 7 & ~7)
+    return len(body), shape, counts, producer, body[:value_at], bytes(-value_bytes % 8)
+
+
 def read_header(buffer: memoryview, position: int = 0) -> FrameHeader:
     """The header at a position, if it can be one. Its CRC is not checked: `verify` does that."""
     if len(buffer) - position < HEADER_BYTES:
@@ -224,28 +291,33 @@ def verify(buffer: memoryview, position: int, header: FrameHeader) -> None:
     end = position + header.frame_bytes
     if end > len(buffer):
         raise FrameTruncated(position, "the bytes end within the body")
-    if crc32c(buffer[position + _CHECKED_FROM : end]) != header.crc:
+    if checksum(buffer, position, end) != header.crc:
         raise FrameCorrupt(position, "the checksum does not match")
 
 
-def decode(buffer: memoryview, position: int = 0, header: FrameHeader | None = None) -> Frame:
+def checksum(buffer: memoryview, position: int, end: int) -> int:
+    """What the CRC in the header of the frame at a position has to be."""
+    return crc32c(buffer[position + _CHECKED_FROM : end])
+
+
+def decode(buffer: memoryview, position: int = 0) -> Frame:
     """Read the frame at a position, with every check. The rows share the buffer's memory."""
-    header = header or read_header(buffer, position)
+    header = read_header(buffer, position)
+    verify(buffer, position, header)
     return Frame(header, decode_rows(buffer, position, header))
 
 
 def decode_rows(buffer: memoryview, position: int, header: FrameHeader) -> Batch:
-    """The rows of a frame whose header was read; `decode` for those who need no more."""
-    verify(buffer, position, header)
+    """The rows of a frame that was verified, if they are what its header says."""
     _check_fields(header, position)
     start = position + HEADER_BYTES
     body = buffer[start : start + header.stored_bytes]
     if header.codec:
         body = _decompress(body, header, position)
-    if header.row_count == 1 and header.columns == _VALUE and header.raw_bytes <= COPY_BYTES_MAX:
-        value = value_of_body(body)
-        if value is not None:
-            return _single(value, header)
+    if header.columns == _VALUE:
+        batch = _decode_values(body, header, position)
+        if batch is not None:
+            return batch
     data = _decode_body(body, header, position)
     batch = Batch(
         data,
@@ -269,8 +341,11 @@ def _encode_body(
         return _VALUE, [batch.body()], first, last, 1 << batch.priority
     if not rows:
         return _VALUE, [], first, last, 0
-    columns, data = batch.columns, batch.data
-    priorities = 1 << batch.priority
+    columns, priorities = batch.columns, 1 << batch.priority
+    if columns == _VALUE:
+        parts = body_of(batch.values) or [batch.data.serialize()]
+        return _VALUE, parts, first, last, priorities
+    data = batch.data
     if columns & (_STAMP | _PRIORITY):
         if columns & _STAMP:
             stamps = batch.timestamps_us()
@@ -286,8 +361,7 @@ def _encode_body(
             data = data.select(schema_of(columns).names)
     if columns & _EXPIRES_AT:
         priorities |= EXPIRES
-    parts = body_of(data.column(0)) if columns == _VALUE else None
-    return columns, parts or [data.serialize()], first, last, priorities
+    return columns, [data.serialize()], first, last, priorities
 
 
 def _compress(parts: list[bytes | pa.Buffer], codec: str) -> tuple[list[bytes | pa.Buffer], int]:
@@ -309,6 +383,30 @@ def _decompress(body: memoryview, header: FrameHeader, position: int) -> memoryv
     if len(raw) != header.raw_bytes:
         raise FrameCorrupt(position, "the body has another length than its header says")
     return memoryview(raw)
+
+
+def _decode_values(body: memoryview, header: FrameHeader, position: int) -> Batch | None:
+    """The rows of a body of values alone, if it is one as we write it: Arrow takes longer."""
+    priority = _ONE_PRIORITY[header.priorities & ALL_PRIORITIES]
+    stamp_us, offset = header.first_timestamp, header.base_offset
+    ulid = int.from_bytes(header.ulid, "big")
+    if header.row_count == 1 and header.raw_bytes <= COPY_BYTES_MAX:
+        value = value_of_body(body)
+        if value is None:
+            return None
+        return Single(
+            value, timestamp_us=stamp_us, priority=priority, base_offset=offset, ulid=ulid
+        )
+    try:
+        values = values_of_body(body, header.row_count)
+        if values is None:
+            return None
+        values.validate(full=True)
+    except pa.ArrowException as exc:
+        raise FrameCorrupt(position, f"the body is not a record batch: {exc}") from None
+    return Batch.of_values(
+        values, timestamp_us=stamp_us, priority=priority, base_offset=offset, ulid=ulid
+    )
 
 
 def _decode_body(body: memoryview, header: FrameHeader, position: int) -> pa.RecordBatch:
@@ -461,13 +559,3 @@ def _check_columns(batch: Batch, header: FrameHeader, position: int) -> None:
         inside = header.base_offset <= offsets[0] and offsets[-1] < header.next_offset
         if not inside or (offsets[1:] <= offsets[:-1]).any():
             raise FrameCorrupt(position, "offsets out of order or out of range")
-
-
-def _single(value: bytes, header: FrameHeader) -> Single:
-    return Single(
-        value,
-        timestamp_us=header.first_timestamp,
-        priority=_ONE_PRIORITY[header.priorities & ALL_PRIORITIES],
-        base_offset=header.base_offset,
-        ulid=int.from_bytes(header.ulid, "big"),
-    )

@@ -23,6 +23,7 @@ from penstock.record.schema import BITS, Priority, parse_priority, schema_of
 
 _VALUE = BITS["value"]
 _SCHEMA = schema_of(_VALUE)
+_BINARY = pa.binary()
 
 WORTH_IT_MAX = 200
 """So many messages are laid down faster this way; Arrow is faster with more."""
@@ -34,7 +35,7 @@ COPY_BYTES_MAX = 4096
 class Plain(Batch):
     """A batch of values that are Python objects. As columns it is made when somebody asks."""
 
-    __slots__ = ("_made", "payloads")
+    __slots__ = ("payloads",)
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Plain(Batch):
         self.priority = priority
         self.base_offset = base_offset
         self.ulid = ulid
-        self._made: pa.RecordBatch | None = None
+        self._data = self._values = None
 
     @classmethod
     def of(cls, batch: Batch) -> Batch:
@@ -68,12 +69,12 @@ class Plain(Batch):
 
     @property
     def data(self) -> Any:
-        if self._made is None:
+        if self._data is None:
             values = pa.array(self.payloads, pa.binary())
             if isinstance(values, pa.ChunkedArray):
                 raise InvalidInput("value: more than 2 GB in one batch; send it in parts")
-            self._made = pa.RecordBatch.from_arrays([values], schema=_SCHEMA)
-        return self._made
+            self._data = pa.RecordBatch.from_arrays([values], schema=_SCHEMA)
+        return self._data
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -103,16 +104,13 @@ class Plain(Batch):
     def body(self) -> bytes:
         """The Arrow IPC message."""
         payloads = self.payloads
-        try:
-            ends = array("i", list(accumulate(map(len, payloads), initial=0)))
-        except OverflowError:
-            raise InvalidInput("value: more than 2 GB in one batch; send it in parts") from None
+        ends = [*accumulate(map(len, payloads), initial=0)]
         value_bytes = ends[-1]
-        if sys.byteorder == "big":
-            ends.byteswap()
+        if value_bytes >= 1 << 31:
+            raise InvalidInput("value: more than 2 GB in one batch; send it in parts")
         gap = b"" if len(payloads) % 2 else bytes(4)  # Arrow pads everything to 8 bytes
-        head = _head(len(payloads), value_bytes)
-        return b"".join((head, ends.tobytes(), gap, *payloads, bytes(-value_bytes % 8)))
+        head, packed = _head(len(payloads), value_bytes), struct.pack(f"<{len(ends)}i", *ends)
+        return b"".join((head, packed, gap, *payloads, bytes(-value_bytes % 8)))
 
 
 class Single(Plain):
@@ -135,7 +133,7 @@ class Single(Plain):
         self.priority = priority
         self.base_offset = base_offset
         self.ulid = ulid
-        self._made = None
+        self._data = self._values = None
 
     @classmethod
     def build_one(cls, value: Payload, priority: int | str) -> Batch:
@@ -189,7 +187,7 @@ class Laid(Plain):
         self.priority = int(Priority.NORMAL)
         self.base_offset = None
         self.ulid = 0
-        self._made = None
+        self._data = self._values = None
         self._body = body
         self._ends = ends
         self._found: Sequence[bytes] | None = None
@@ -209,10 +207,8 @@ class Laid(Plain):
             or body[: _HEAD.size] != _head(rows, value_bytes)
         ):
             return None
-        ends = array("i", body[_HEAD.size : _HEAD.size + 4 * rows + 4])
-        if sys.byteorder == "big":
-            ends.byteswap()
-        if ends[0] or ends[-1] != value_bytes or sorted(ends) != ends.tolist():
+        ends = struct.unpack_from(f"<{rows + 1}i", body, _HEAD.size)
+        if ends[0] or ends[-1] != value_bytes or sorted(ends) != [*ends]:
             return None
         return cls(body, ends)
 
@@ -225,9 +221,9 @@ class Laid(Plain):
 
     @property
     def data(self) -> Any:
-        if self._made is None:
-            self._made = pa.ipc.read_record_batch(pa.py_buffer(self._body), _SCHEMA)
-        return self._made
+        if self._data is None:
+            self._data = pa.ipc.read_record_batch(pa.py_buffer(self._body), _SCHEMA)
+        return self._data
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -250,6 +246,26 @@ def value_of_body(body: memoryview) -> bytes | None:
     if body[: _HEAD.size] != _head(1, end) or any(body[_VALUE_AT + end :]):
         return None
     return bytes(body[_VALUE_AT : _VALUE_AT + end])
+
+
+def values_of_body(body: memoryview, rows: int) -> pa.BinaryArray | None:
+    """The column in a body that begins, to the byte, as `Plain.body` begins it; None for others.
+
+    It shares the memory of the body. That its ends are in order is still to be checked.
+    """
+    values_at = _HEAD.size + (4 * rows + 4 + 7 & ~7)
+    if len(body) < values_at or sys.byteorder == "big":
+        return None
+    (value_bytes,) = _END.unpack_from(body, _HEAD.size + 4 * rows)
+    if (
+        value_bytes < 0
+        or len(body) != values_at + (value_bytes + 7 & ~7)
+        or bytes(body[: _HEAD.size]) != _head(rows, value_bytes)
+    ):
+        return None
+    whole = pa.py_buffer(body)
+    ends, values = whole.slice(_HEAD.size, 4 * rows + 4), whole.slice(values_at, value_bytes)
+    return pa.Array.from_buffers(_BINARY, rows, [None, ends, values])
 
 
 @lru_cache(maxsize=1024)  # lengths come again, above all those of a journal's entries

@@ -9,10 +9,12 @@ import pytest
 
 from penstock.config import LogConfig
 from penstock.errors import LogNotFound, OffsetOutOfRange
+from penstock.log.files import DiskFiles
 from penstock.log.local import LocalLog
 from penstock.log.outside import LogReader
 from penstock.log.segment import segment_name
 from penstock.record.batch import Batch
+from penstock.record.frame import HEADER_BYTES
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import offsets, read_all, values
 
@@ -48,7 +50,8 @@ def test_what_a_power_cut_took_before_it_was_durable_was_never_seen(folder: Path
     log.append(Batch.build(["a"]))
     log.sync()
     durable_bytes = log.size_bytes
-    log.append(Batch.build(["never durable"]))
+    for _ in range(3):
+        log.append(Batch.build(["never durable"]))
     reader = LogReader.open(folder)
     os.truncate(folder / segment_name(0), durable_bytes)  # and its process is gone
     with opened() as after:
@@ -155,6 +158,54 @@ def test_a_tail_that_is_being_written_is_not_looked_at(open_log: Opener, folder:
     reader = LogReader.open(folder)
     assert values(reader) == [b"a"]
     assert reader.damage == []
+
+
+class CountingFiles(DiskFiles):
+    """The real disk, and how many bytes were read from it."""
+
+    read_bytes = 0
+
+    def read(self, path: str, length: int = -1, position: int = 0) -> bytes:
+        found = super().read(path, length, position)
+        self.read_bytes += len(found)
+        return found
+
+
+def test_of_the_segment_that_grows_little_more_than_headers_is_looked_at(
+    open_log: Opener, folder: Path
+) -> None:
+    log = open_log()
+    for _ in range(40):
+        log.append(Batch.build([b"x" * 1000] * 50))
+    log.sync()
+    files = CountingFiles()
+    reader = LogReader.open(folder, files=files)
+    assert reader.end == 2000
+    assert files.read_bytes < reader.size_bytes / 5
+    assert len(offsets(reader)) == 2000
+
+
+@pytest.mark.parametrize("bits", [0x5A, 0x06])
+def test_a_damaged_frame_is_told_of_whichever_byte_of_it_is_hit(
+    open_log: Opener, folder: Path, bits: int
+) -> None:
+    log = open_log()
+    for start in range(0, 50, 10):
+        log.append(Batch.build([f"{number}" for number in range(start, start + 10)]))
+    log.close()
+    path = folder / segment_name(0)
+    whole = path.read_bytes()
+    frame_bytes = len(whole) // 5
+    kept = [f"{number}".encode() for number in range(50) if not 20 <= number < 30]
+    for byte in range(HEADER_BYTES + 20):
+        damaged = bytearray(whole)
+        damaged[2 * frame_bytes + byte] ^= bits
+        path.write_bytes(damaged)
+        reader = LogReader.open(folder)
+        found = read_all(reader)
+        assert [message.value for message in found.messages()] == kept, f"byte {byte}"
+        lost = [(damage.first_offset, damage.next_offset) for damage in found.damage]
+        assert lost == [(20, 30)], f"byte {byte}"
 
 
 WRITER = """
