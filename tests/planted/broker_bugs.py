@@ -16,12 +16,12 @@ BROKER_BUGS = [
         "an ack is believed before it is in the ledger",
         "broker/partition.py",
         """\
-        durable = self.journal.append(_entry(group, decision.events))
+        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
         queue.apply(decision.events)
 """,
         """\
         queue.apply(decision.events)
-        durable = self.journal.append(_entry(group, decision.events))
+        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
 """,
         CRASHES,
     ),
@@ -31,10 +31,10 @@ BROKER_BUGS = [
         """\
         for letter in decision.dead_letters:
             self._bury(self.number, group, letter, self.source.fetch(letter.offsets))
-        durable = self.journal.append(_entry(group, decision.events))
+        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
 """,
         """\
-        durable = self.journal.append(_entry(group, decision.events))
+        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
         for letter in decision.dead_letters:
             self._bury(self.number, group, letter, self.source.fetch(letter.offsets))
 """,
@@ -42,26 +42,26 @@ BROKER_BUGS = [
     ),
     Bug(
         "a dead letter is not synced before its message is done with",
-        "broker/broker.py",
+        "broker/burials.py",
         """\
-                for each in dead.partitions:
-                    each.log.sync()
+            for each in dead.partitions:
+                each.log.sync()
 """,
         """\
-                pass
+            pass
 """,
         CRASHES,
     ),
     Bug(
         "a letter whose ledger entry was lost is not finished at the start",
-        "broker/dead_letters.py",
+        "broker/burials.py",
         "            topic.partitions[number].finish(group, offsets, nonce)\n",
         "            pass\n",
         CRASHES,
     ),
     Bug(
         "a letter is taken for that of any lease on its message",
-        "broker/dead_letters.py",
+        "broker/burials.py",
         "                place = origin.partition, origin.group, origin.nonce\n",
         """\
                 place = origin.partition, origin.group, origin.nonce
@@ -163,19 +163,46 @@ BROKER_BUGS = [
         "leases expire by the wall clock",
         "broker/partition.py",
         """\
-            queue = self.queue(group)
             now_ns = self._clock.monotonic_ns()
-            self._expire(group, queue, now_ns)
+            if now_ns >= self._look_ns:
+                self._expire(group, queue, now_ns)
 """,
         """\
-            queue = self.queue(group)
             wall_ns = self._clock.wall_ns()
             start = self.__dict__.setdefault("_start", (wall_ns, self._clock.monotonic_ns()))
             now_ns = wall_ns - start[0] + start[1]
-            self._expire(group, queue, now_ns)
+            if now_ns >= self._look_ns:
+                self._expire(group, queue, now_ns)
 """,
         f"{INTEGRATION}/test_leases.py::"
         "test_a_wall_clock_that_jumps_neither_steals_a_lease_nor_keeps_it_for_ever",
+    ),
+    Bug(
+        "nobody is told when a lease runs out",
+        "broker/partition.py",
+        "                    self._look_at(now_ns + visibility_ns)\n",
+        "",
+        f"{INTEGRATION}/test_long_poll.py::test_it_wakes_when_a_lease_runs_out",
+    ),
+    Bug(
+        "nobody is told when a retry falls due",
+        "broker/partition.py",
+        """\
+            if deadline_ns is not None:
+                self._look_at(deadline_ns)
+""",
+        "",
+        f"{INTEGRATION}/test_long_poll.py::test_it_wakes_when_a_retry_falls_due",
+    ),
+    Bug(
+        "a receive does not look for leases that ran out",
+        "broker/partition.py",
+        """\
+            if now_ns >= self._look_ns:
+                self._expire(group, queue, now_ns)
+""",
+        "",
+        f"{INTEGRATION}/test_leases.py::test_an_expired_lease_is_noticed_without_housekeeping",
     ),
     Bug(
         "a delayed message is popped early",

@@ -329,4 +329,11 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
         '        return Decision((Rejected(nonce, held, "rejected"),), (), refused)',
         QUEUE,
     ),
+    Bug(
+        "a lease that is packed forgets whose it is",
+        "delivery/leases.py",
+        "        return Lease(nonce, deadline_ns, self._names[consumer], wall_us, (part,))\n",
+        "        return Lease(nonce, deadline_ns, self._names[0], wall_us, (part,))\n",
+        LEASES,
+    ),
 ]

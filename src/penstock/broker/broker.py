@@ -19,13 +19,15 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from penstock.broker.dead_letters import DeadLetters, finish_burials, to_letters
+from penstock.broker.burials import NoDeadLetterTopic, burying, finish_burials
+from penstock.broker.chores import TopicChores
+from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import DelayedIds, DelayedMessage, DelayStats
 from penstock.broker.housekeeper import Housekeeper
 from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
-from penstock.broker.partition import Delivered, Partition, Settled
+from penstock.broker.partition import Bury, Delivered, Partition, Settled
 from penstock.broker.progress import ProgressInbox
-from penstock.broker.retention import RETENTION_EVERY_NS, TopicRetention
+from penstock.broker.retention import TopicRetention
 from penstock.broker.settings import (
     DEAD_LETTER_SETTINGS,
     DELAY_MS_MAX,
@@ -39,7 +41,6 @@ from penstock.broker.streams import Streams
 from penstock.broker.topic import Placed, Producer, Topic, dedup_names
 from penstock.clock import Clock, SystemClock
 from penstock.delivery.offsets import Int64s, Offsets
-from penstock.delivery.picking import DeadLetter
 from penstock.delivery.queue import Decision, GroupQueue
 from penstock.errors import (
     BrokerClosed,
@@ -57,9 +58,6 @@ from penstock.record.batch import Batch
 _logger = logging.getLogger("penstock.broker")
 
 RECEIVE_MAX = 100_000
-MOVE_PAUSE_NS = 3_000_000
-"""Between two moves of delayed messages: one after another would keep those from running who wait
-for the messages."""
 ERROR_LENGTH_MAX = 4096  # characters that are kept of what a consumer says went wrong
 
 
@@ -92,7 +90,7 @@ class Broker:
         self._lock = threading.RLock()
         self._closed = False
         self._topics: dict[TopicName, Topic] = {}
-        self._chores: dict[TopicName, list[Callable[[int], int | None]]] = {}
+        self._chores: dict[TopicName, TopicChores] = {}
 
         self._housekeeper = Housekeeper(self.clock)
         try:
@@ -159,7 +157,7 @@ class Broker:
             self._catalog.alter(name, new)
             for number in range(len(topic.partitions), new.partitions):
                 added = self._store.open_partition(name, number, new, self._bury_of(name))
-                self._keep_house_of(topic, added)
+                self._chores[name].look_after(added)
                 topic.partitions.append(added)  # last: whoever sees it may use it
             topic.change(new, new.log_config(self.config.free_bytes_min))
             topic.tend()
@@ -221,7 +219,7 @@ class Broker:
             self._catalog.note_dedup(name)
             placed = topic.publish_once(batch, dedup_ids, partition)
         for number in {each.partition for each in placed}:
-            self._plan(name, topic.partitions[number], None)
+            topic.partitions[number].look_if_checkpoint_is_due()
         return placed
 
     def delay(
@@ -238,9 +236,7 @@ class Broker:
             raise InvalidInput("a message can be delayed by 90 days at the most")
         topic = self.topic(name)
         appended = topic.delay(batch, deliver_at_us, partition)
-        self._housekeeper.plan(
-            self._chores[name][0], topic.delays.next_deadline(self.clock.monotonic_ns())
-        )
+        self._chores[name].plan_delays()
         return DelayedIds(appended.first_offset, appended.ulid, len(batch)), appended
 
     def cancel(self, name: TopicName, id_: str) -> bool:
@@ -261,7 +257,6 @@ class Broker:
         name: TopicName,
         group: str,
         max_messages: int = 1,
-        *,
         visibility_ns: int | None = None,
         consumer: str = "",
         partition: int | None = None,
@@ -270,15 +265,20 @@ class Broker:
         group_name(group)
         if type(max_messages) is not int or not 1 <= max_messages <= RECEIVE_MAX:
             raise InvalidInput(f"max_messages is {max_messages!r}; from 1 to {RECEIVE_MAX}")
-        _check_text("consumer", consumer)
+        if consumer != "":
+            _check_text("consumer", consumer)
         if visibility_ns is not None:
             self._check_visibility(visibility_ns)
-        topic = self.topic(name)
+        topic = self._topics.get(name) or self.topic(name)
         if visibility_ns is None:
             visibility_ns = topic.settings.visibility_ms * 1_000_000
         delivered: list[Delivered] = []
         wanted = max_messages
-        for each in self._in_turn(topic, group, partition):
+        if partition is not None:
+            in_turn: Sequence[Partition] = [topic.partition(partition)]
+        else:
+            in_turn = topic.turns.order(group, topic.partitions)
+        for each in in_turn:
             try:
                 got = each.receive(group, wanted, visibility_ns, consumer)
             except NoDeadLetterTopic:
@@ -287,7 +287,6 @@ class Broker:
             if got is not None:
                 delivered.append(got)
                 wanted -= got.count
-                self._plan(name, each, self.clock.monotonic_ns() + visibility_ns)
                 if not wanted:
                     break
         return delivered
@@ -295,9 +294,11 @@ class Broker:
     def ack(
         self, name: TopicName, partition: int, group: str, nonce: int, offsets: Offsets | None
     ) -> Settled:
-        return self._settle(
-            name, partition, group, lambda q, now: q.ack(now, nonce, offsets), done=True
-        )
+        topic = self._topics.get(name) or self.topic(name, create=False)
+        settled = topic.partition(partition).ack(group, nonce, offsets)
+        if topic.heeds_settling:
+            topic.heed_settling()
+        return settled
 
     def nack(
         self,
@@ -338,7 +339,6 @@ class Broker:
             partition,
             group,
             lambda q, now: q.reject(now, nonce, offsets, error=error),
-            done=True,
         )
 
     def extend(
@@ -476,70 +476,20 @@ class Broker:
             raise InvalidInput("visibility must be more than nothing and at most 12 hours")
 
     def _open(self, name: TopicName) -> None:
-        topic = self._store.open_topic(name, self._catalog.settings(name), self._bury_of(name))
+        settings = self._catalog.settings(name)
+        topic = self._store.open_topic(name, settings, self._bury_of(name))
         if self._catalog.uses_dedup(name):
             topic.rebuild_dedup()
         self._topics[name] = topic
-        now_ns = self.clock.monotonic_ns()
-
-        def move_due(now_ns: int) -> int | None:
-            moved = topic.move_due()
-            now_ns = self.clock.monotonic_ns()
-            next_ns = topic.delays.next_deadline(now_ns)
-            if moved:
-                for partition in topic.partitions:
-                    self._plan(name, partition, None)
-            return max(next_ns, now_ns + MOVE_PAUSE_NS) if moved and next_ns else next_ns
-
-        def retain(now_ns: int) -> int | None:
-            topic.retention_is_planned = False
-            self._retention.apply(topic)
-            return self._retention.next_deadline(topic, now_ns)
-
-        def plan_retention() -> None:
-            self._housekeeper.plan(retain, self.clock.monotonic_ns() + RETENTION_EVERY_NS)
-
-        self._chores[name] = [move_due, retain]
-        topic.plan_retention = plan_retention
-        self._housekeeper.plan(move_due, topic.delays.next_deadline(now_ns))
-        self._housekeeper.plan(retain, self._retention.next_deadline(topic, now_ns))
-        if topic.settings.retention_mode == "consumed":
-            topic.tend()
-        for partition in topic.partitions:
-            self._keep_house_of(topic, partition)
-
-    def _keep_house_of(self, topic: Topic, partition: Partition) -> None:
-        def expire(now_ns: int) -> int | None:
-            try:
-                partition.expire(now_ns)
-            except NoDeadLetterTopic:
-                self._make_dead_letter_topic(topic.name)
-                partition.expire(now_ns)
-            # Always: another receiver may have noticed before us that something fell due, and
-            # have left some of it.
-            topic.waiters.notify()
-            if partition.checkpoint_is_due():
-                topic.delays.sync()
-                partition.checkpoint()
-            return partition.next_deadline()
-
-        self._chores[topic.name].append(expire)
-        self._housekeeper.plan(expire, partition.next_deadline())
+        self._chores[name] = TopicChores(
+            topic, self._housekeeper, self._retention, self.clock, self._make_dead_letter_topic
+        )
 
     def _close(self, name: TopicName) -> None:
         topic = self._topics.pop(name)
-        for chore in self._chores.pop(name):
-            self._housekeeper.forget(chore)
+        self._chores.pop(name).forget()
         topic.close()
         topic.waiters.notify()
-
-    def _plan(self, name: TopicName, partition: Partition, due_ns: int | None) -> None:
-        """See to it that somebody looks at a partition in time."""
-        if partition.checkpoint_is_due():
-            due_ns = self.clock.monotonic_ns()
-        chores = self._chores.get(name)
-        if due_ns is not None and chores is not None:
-            self._housekeeper.plan(chores[2 + partition.number], due_ns)
 
     def _settle(
         self,
@@ -547,10 +497,7 @@ class Broker:
         partition: int,
         group: str,
         decide: Callable[[GroupQueue, int], Decision],
-        *,
-        done: bool = False,
     ) -> Settled:
-        """`done`: the messages are, so that nothing new falls due."""
         topic = self.topic(name, create=False)
         target = topic.partition(partition)
         try:
@@ -558,46 +505,16 @@ class Broker:
         except NoDeadLetterTopic:
             self._make_dead_letter_topic(name)
             settled = target.settle(group, decide)
-        self._plan(name, target, None if done else target.next_deadline())
-        if topic.settings.in_flight_max is not None or topic.settings.ordered_by_key:
-            topic.waiters.notify()  # what waited for room, or for its key, may go now
-        if topic.settings.retention_mode == "consumed":
-            topic.tend()
+        if topic.heeds_settling:
+            topic.heed_settling()
         return settled
 
-    def _in_turn(self, topic: Topic, group: str, partition: int | None) -> Sequence[Partition]:
-        """The partitions to ask."""
-        if partition is not None:
-            return [topic.partition(partition)]
-        return topic.turns.order(group, topic.partitions)
-
-    def _bury_of(self, name: TopicName) -> Callable[[int, str, DeadLetter, list[Batch]], None]:
-        def bury(partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
-            settings = self._catalog.settings(name)
-            if letter.reason == "expired" and not settings.dead_letter_expired:
-                return
-            if name.is_dead_letters or not batches:
-                return
-            dead = self._topics.get(name.dead_letters)
-            if dead is None:
-                raise NoDeadLetterTopic
-            for batch in batches:
-                for letters in to_letters(name.topic, partition, group, letter, batch):
-                    dead.publish(letters)
-            if settings.fsync != "never":
-                # The message is about to be done with: its letter has to last longer than that.
-                for each in dead.partitions:
-                    each.log.sync()
-
-        return bury
+    def _bury_of(self, name: TopicName) -> Bury:
+        return burying(name, self._topics, self._catalog)
 
     def _make_dead_letter_topic(self, name: TopicName) -> None:
         """On demand. No partition's lock may be held: who changes topics takes those after ours."""
         self.create_topic(name.dead_letters, DEAD_LETTER_SETTINGS, exist_ok=True)
-
-
-class NoDeadLetterTopic(Exception):
-    """Nothing has happened yet: the topic has to be made first."""
 
 
 def _check_text(name: str, text: object) -> None:

@@ -16,21 +16,18 @@ import msgspec
 from penstock.broker.names import TopicName
 from penstock.broker.topic import DEDUP_HEADER
 from penstock.delivery.offsets import Offsets
-from penstock.delivery.picking import DeadLetter
 from penstock.errors import TopicNotFound
 from penstock.record.batch import Batch, Message
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.partition import Partition
-    from penstock.broker.topic import Topic
 
 ORIGIN_HEADER = "penstock-dead-letter"
 LETTERS_GROUP = "~letters"
 """On a dead-letter topic: what this group has done was redriven or purged."""
 
 _PAGE = 1000
-_LETTERS_BYTES_MAX = 16 << 20
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +133,7 @@ class DeadLetters:
                     break
                 start = page[-1].offset + 1
                 for message in page:
-                    letter = Letter(partition.number, message, _origin_of(message))
+                    letter = Letter(partition.number, message, origin_of(message))
                     if left > 0 and (where is None or where(letter)):
                         left -= 1
                         yield letter
@@ -203,86 +200,7 @@ class DeadLetters:
 _decoder = msgspec.json.Decoder(Origin)
 
 
-def finish_burials(topic: Topic, dead: Topic) -> int:
-    """After a crash: messages whose letter is stored, and which are held as if it were not, are
-    done. Whoever got them again could ack what is a dead letter already.
-
-    A letter is younger than the lease under which its message was given up, so that only the
-    youngest letters are looked at. If the wall clock was set back in between, one may be missed;
-    its message comes again then, and there may be a second letter.
-    """
-    held = {
-        (partition.number, group, lease.nonce): lease
-        for partition in topic.partitions
-        for group, queue in partition.queues.items()
-        for lease in queue.state.leases
-    }
-    if not held:
-        return 0
-    since_us = min(lease.wall_us for lease in held.values())
-    given_up: dict[tuple[int, str, int], set[int]] = {}
-    for partition in dead.partitions:
-        offset = partition.log.find(since_us)
-        while offset < partition.log.end:
-            read = partition.log.read(offset)
-            for message in read.messages():
-                origin = _origin_of(message)
-                place = origin.partition, origin.group, origin.nonce
-                if place in held and origin.topic == topic.name.topic:
-                    given_up.setdefault(place, set()).add(origin.offset)
-            offset = read.next_offset
-    finished = 0
-    for (number, group, nonce), found in given_up.items():
-        offsets = held[number, group, nonce].those_held(Offsets.of(found))
-        if offsets.count:
-            topic.partitions[number].finish(group, offsets, nonce)
-            finished += offsets.count
-    return finished
-
-
-def to_letters(
-    topic: str, partition: int, group: str, letter: DeadLetter, batch: Batch
-) -> Iterator[Batch]:
-    """Messages as the dead letters that they become, in batches that are not too large.
-
-    Each letter is longer than its message was, and so is a batch of them.
-    """
-    rows = max(1, min(_PAGE, _LETTERS_BYTES_MAX * len(batch) // (batch.nbytes + 1)))
-    for start in range(0, len(batch), rows):
-        messages = batch.slice(start, rows).messages()
-        yield _letters(topic, partition, group, letter, messages)
-
-
-def _letters(
-    topic: str, partition: int, group: str, letter: DeadLetter, messages: Sequence[Message]
-) -> Batch:
-    headers = []
-    for message in messages:
-        origin = Origin(
-            topic=topic,
-            partition=partition,
-            offset=message.offset,
-            id=message.id,
-            group=group,
-            reason=letter.reason,
-            attempts=letter.attempts,
-            published_at_us=message.timestamp_us,
-            first_delivery_us=letter.first_delivery_us,
-            last_delivery_us=letter.last_delivery_us,
-            consumer=letter.consumer,
-            error=letter.error,
-            nonce=letter.nonce,
-        )
-        headers.append({**message.headers, ORIGIN_HEADER: msgspec.json.encode(origin)})
-    return Batch.build(
-        [m.value for m in messages],
-        keys=[m.key for m in messages],
-        headers=headers,
-        priority=[m.priority for m in messages],
-    )
-
-
-def _origin_of(message: Message) -> Origin:
+def origin_of(message: Message) -> Origin:
     """The story of a dead letter; of a message that somebody published here, what is known."""
     data = message.headers.get(ORIGIN_HEADER)
     if data:

@@ -27,7 +27,7 @@ class Journal:
     def append(self, entry: bytes) -> Future[None]:
         """Store an entry. When this returns the operating system has it; the future is for more."""
         self.bytes_since_checkpoint += _FRAME_BYTES + len(entry)
-        return self.log.append(Single(entry)).durable
+        return self.log.append_value(entry)
 
     def entries(self) -> Iterator[bytes]:
         """Every entry since the last checkpoint, that one first."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import lru_cache
 
@@ -22,13 +22,14 @@ from penstock.broker.rates import GroupRates, Meter
 from penstock.broker.source import LogSource
 from penstock.clock import Clock
 from penstock.delivery import ledger
-from penstock.delivery.ledger import Acked, Event, Leased
+from penstock.delivery.ledger import Acked, Leased
 from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.picking import DeadLetter
 from penstock.delivery.producers import Duplicate, Producers
 from penstock.delivery.queue import Decision, GroupQueue, Policy, Stats
 from penstock.delivery.receipts import NONCE_BITS
 from penstock.delivery.state import GroupState
+from penstock.delivery.timers import NEVER
 from penstock.errors import DeliveryError
 from penstock.log.base import DONE, Appended
 from penstock.log.local import LocalLog
@@ -77,6 +78,10 @@ class Settled(msgspec.Struct, frozen=True):
     durable: Future[None]
 
 
+SETTLED = Settled({}, DONE)
+"""The outcome when all is well and there is nothing to wait for, as it nearly always is."""
+
+
 class Partition:
     def __init__(
         self,
@@ -95,7 +100,10 @@ class Partition:
         self.producers = Producers()
         self.published = Meter()
         self.rates: defaultdict[str, GroupRates] = defaultdict(GroupRates)
-        self.lock = threading.RLock()
+        self.lock = threading.Lock()
+        self.plan_look: Callable[[int], None] = lambda deadline_ns: None
+        """Set by the broker: the partition wants to be looked at then."""
+        self._look_ns = 0  # when it will be; until `next_look` was asked, nobody looks
         self._publish_lock = threading.Lock()
         self._policy = policy
         self._clock = clock
@@ -157,16 +165,18 @@ class Partition:
     ) -> Delivered | None:
         """Hand out messages that are ready, if there are any."""
         while (leased := self._lease(group, max_messages, visibility_ns, consumer)) is not None:
-            pieces = [
-                (batch, part.delivery_count)
-                for part in leased.parts
-                for batch in self.source.fetch(part.offsets)
-            ]
-            count = sum([len(batch) for batch, _ in pieces])
-            if count < len(leased):
+            pieces: list[tuple[Batch, int]] = []
+            wanted = count = 0
+            for part in leased.parts:
+                wanted += part.offsets.count
+                for batch in self.source.fetch(part.offsets):
+                    pieces.append((batch, part.delivery_count))
+                    count += len(batch)
+            if count < wanted:
                 # Damage took some of them. The log reports it; no retry would find them.
                 self.finish(group, _all_offsets(leased.parts) - _present(pieces), leased.nonce)
             if pieces:
+                self.rates[group].delivered.add(count, self._clock.monotonic_ns())
                 return Delivered(self.number, leased.nonce, count, pieces)
         return None
 
@@ -174,9 +184,10 @@ class Partition:
         self, group: str, max_messages: int, visibility_ns: int, consumer: str
     ) -> Leased | None:
         with self.lock:
-            queue = self.queue(group)
+            queue = self.queues.get(group) or self.queue(group)
             now_ns = self._clock.monotonic_ns()
-            self._expire(group, queue, now_ns)
+            if now_ns >= self._look_ns:
+                self._expire(group, queue, now_ns)
             while True:
                 decision = queue.receive(
                     now_ns,
@@ -193,7 +204,7 @@ class Partition:
                 self._carry_out(group, queue, decision)
                 leased = decision.leased
                 if leased is not None:
-                    self.rates[group].delivered.add(len(leased), now_ns)
+                    self._look_at(now_ns + visibility_ns)
                     return leased
 
     def best_ready(self, group: str) -> int:
@@ -203,22 +214,32 @@ class Partition:
             ready = queue.ready(self._clock.monotonic_ns(), self.source, self.log.end)
             return (ready & -ready).bit_length() - 1 if ready else len(Priority)
 
-    def settle(
-        self,
-        group: str,
-        decide: Callable[[GroupQueue, int], Decision],
-    ) -> Settled:
-        """Carry out an ack, nack, reject or extend that `decide` asks the group's queue for."""
+    def ack(self, group: str, nonce: int, offsets: Offsets | None) -> Settled:
+        """Messages are done."""
         with self.lock:
             now_ns = self._clock.monotonic_ns()
-            queue = self.queues.get(group)
-            if queue is None:  # nobody of that name was given anything
-                queue = GroupQueue(GroupState(self.log.start), self._policy, now_ns)
+            queue = self.queues.get(group) or self._new_queue(now_ns)
+            decision = queue.ack(now_ns, nonce, offsets)
+            durable = DONE
+            if decision.events:
+                durable = self._carry_out(group, queue, decision)
+                (acked,) = decision.events
+                assert type(acked) is Acked
+                self.rates[group].acked.add(acked.offsets.count, now_ns)
+        if durable is DONE and not decision.refused:
+            return SETTLED
+        return Settled(decision.refused, durable)
+
+    def settle(self, group: str, decide: Callable[[GroupQueue, int], Decision]) -> Settled:
+        """Carry out a nack, reject or extend that `decide` asks the group's queue for."""
+        with self.lock:
+            now_ns = self._clock.monotonic_ns()
+            queue = self.queues.get(group) or self._new_queue(now_ns)
             decision = decide(queue, now_ns)
             durable = self._carry_out(group, queue, decision) if decision.events else DONE
-            for event in decision.events:
-                if type(event) is Acked:
-                    self.rates[group].acked.add(event.offsets.count, now_ns)
+            deadline_ns = queue.next_deadline()
+            if deadline_ns is not None:
+                self._look_at(deadline_ns)
         return Settled(decision.refused, durable)
 
     def finish(self, group: str, offsets: Offsets, nonce: int = 0) -> Future[None]:
@@ -300,10 +321,13 @@ class Partition:
                     self._expire(group, queue, now_ns)
         return news
 
-    def next_deadline(self) -> int | None:
+    def next_look(self) -> int | None:
+        """When a lease runs out or a retry falls due. To be looked at then, or when `plan_look`
+        is called with an earlier time."""
         with self.lock:
             deadlines = [queue.next_deadline() for queue in self.queues.values()]
-        return min((d for d in deadlines if d is not None), default=None)
+            self._look_ns = min((d for d in deadlines if d is not None), default=NEVER)
+            return None if self._look_ns == NEVER else self._look_ns
 
     def trim_to(self, before: int) -> None:
         """The log drops what is below; the groups have nothing to do with it any more.
@@ -311,14 +335,10 @@ class Partition:
         No delay may be on its way here whose journal is not synced: its frame is what tells that
         it has arrived.
         """
+        if before > self._checkpoint_offset and len(self.producers):
+            self.checkpoint()  # or what the frames say about their producers would be gone
         with self.lock:
-            if before > self._checkpoint_offset and len(self.producers):
-                self.checkpoint()  # or what the frames say about their producers would be gone
             self.log.trim(before)
-            self.follow_log_start()
-
-    def follow_log_start(self) -> None:
-        with self.lock:
             for group, queue in self.queues.items():
                 decision = queue.trim(self.log.start)
                 if decision.events:
@@ -336,6 +356,10 @@ class Partition:
             or self.journal.bytes_since_checkpoint
             > max(CHECKPOINT_LEDGER_BYTES, self.journal.checkpoint_bytes)
         )
+
+    def look_if_checkpoint_is_due(self) -> None:
+        if self.checkpoint_is_due():
+            self.plan_look(self._clock.monotonic_ns())
 
     def checkpoint(self) -> None:
         """Write down the whole state, so that a restart is quick."""
@@ -376,9 +400,21 @@ class Partition:
     def _carry_out(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
         for letter in decision.dead_letters:
             self._bury(self.number, group, letter, self.source.fetch(letter.offsets))
-        durable = self.journal.append(_entry(group, decision.events))
+        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
         queue.apply(decision.events)
+        if self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
+            self.look_if_checkpoint_is_due()
         return durable
+
+    def _look_at(self, deadline_ns: int) -> None:
+        """Something falls due then that may be earlier than all else."""
+        if deadline_ns < self._look_ns:
+            self._look_ns = deadline_ns
+            self.plan_look(deadline_ns)
+
+    def _new_queue(self, now_ns: int) -> GroupQueue:
+        """Of a group that nobody knows: nobody of that name was given anything."""
+        return GroupQueue(GroupState(self.log.start), self._policy, now_ns)
 
     def _recover(self) -> None:
         """Fold the ledger, then the frames that came after its checkpoint."""
@@ -426,10 +462,6 @@ class Partition:
                     header.row_count,
                     header.base_offset,
                 )
-
-
-def _entry(group: str, events: Sequence[Event]) -> bytes:
-    return _events_of(group) + ledger.encode(events)
 
 
 @lru_cache(maxsize=1024)

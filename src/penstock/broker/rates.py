@@ -12,26 +12,31 @@ class Meter:
     Several threads may add; a count that is lost between two of them does no harm.
     """
 
-    __slots__ = ("_counts", "_second")
+    __slots__ = ("_count", "_past", "_second", "_until_ns")
 
     def __init__(self) -> None:
-        self._counts = [0] * WINDOW_S
+        self._past = [0] * WINDOW_S  # by second; that of the present one is not in use
         self._second = 0
+        self._until_ns = _NS  # when the present second ends
+        self._count = 0  # in it
 
     def add(self, count: int, now_ns: int) -> None:
-        second = now_ns // _NS
-        if second != self._second:
-            self._move_to(second)
-        self._counts[second % WINDOW_S] += count
+        if now_ns >= self._until_ns:
+            self._move_to(now_ns // _NS)
+        self._count += count
 
     def per_second(self, now_ns: int) -> float:
-        self._move_to(now_ns // _NS)
-        return sum(self._counts) / WINDOW_S
+        if now_ns >= self._until_ns:
+            self._move_to(now_ns // _NS)
+        return (sum(self._past) + self._count) / WINDOW_S
 
     def _move_to(self, second: int) -> None:
+        self._past[self._second % WINDOW_S] = self._count
         for passed in range(max(self._second, second - WINDOW_S) + 1, second + 1):
-            self._counts[passed % WINDOW_S] = 0
-        self._second = max(self._second, second)
+            self._past[passed % WINDOW_S] = 0
+        self._count = 0
+        self._second = second
+        self._until_ns = (second + 1) * _NS
 
 
 class GroupRates:

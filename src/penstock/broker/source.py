@@ -31,6 +31,7 @@ class LogSource:
     def __init__(self, log: LocalLog) -> None:
         self._log = log
         self._recent = _Recent([], (), 0, 0, set())
+        self._asked_last = Plain(())  # a frame that is handed out a few messages at a time
 
     # The Source protocol of penstock.delivery.
 
@@ -90,6 +91,11 @@ class LogSource:
 
     def fetch(self, offsets: Offsets) -> list[Batch]:
         """The messages at these offsets, in order; those that are damaged or gone are missing."""
+        last = self._asked_last
+        if offsets.bits is None and last.base_offset is not None:
+            row = offsets.first - last.base_offset
+            if 0 <= row < row + offsets.count <= len(last.payloads):
+                return [last.slice(row, offsets.count)]
         found: list[Batch] = []
         at, stop = offsets.first, offsets.stop
         while at < stop:
@@ -100,7 +106,10 @@ class LogSource:
             for number in range(max(bisect_right(recent.bases, at) - 1, 0), len(recent.bases)):
                 if recent.bases[number] >= stop:
                     break
-                chosen = _choose(recent.batch(number, offsets.count), offsets, at)
+                batch = recent.batch(number, offsets.count)
+                if type(batch) is Plain:
+                    self._asked_last = batch
+                chosen = _choose(batch, offsets, at)
                 if len(chosen):
                     found.append(chosen)
             at = recent.stop

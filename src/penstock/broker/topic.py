@@ -62,7 +62,7 @@ class Topic:
         clock: Clock,
     ) -> None:
         self.name = name
-        self.settings = settings
+        self._heed(settings)
         self.partitions = partitions
         self.delays = delays
         self.waiters = Waiters()
@@ -76,11 +76,7 @@ class Topic:
         self._clock = clock
 
     def partition(self, number: int) -> Partition:
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int)
-            or not 0 <= number < len(self.partitions)
-        ):
+        if type(number) is not int or not 0 <= number < len(self.partitions):
             raise PartitionNotFound(str(self.name), number, len(self.partitions))
         return self.partitions[number]
 
@@ -167,7 +163,7 @@ class Topic:
 
     def change(self, settings: TopicSettings, log_config: LogConfig) -> None:
         """Go on with other settings, from the next message on."""
-        self.settings = settings
+        self._heed(settings)
         kept: list[Delays | Partition] = [self.delays, *self.partitions]
         for each in kept:
             for log, config in (
@@ -198,6 +194,22 @@ class Topic:
         if not self.retention_is_planned:
             self.retention_is_planned = True
             self.plan_retention()
+
+    def heed_settling(self) -> None:
+        """A group is done with messages, or gave them back; only called if `heeds_settling`."""
+        settings = self.settings
+        if settings.in_flight_max is not None or settings.ordered_by_key:
+            self.waiters.notify()  # what waited for room, or for its key, may go now
+        if settings.retention_mode == "consumed":
+            self.tend()
+
+    def _heed(self, settings: TopicSettings) -> None:
+        self.settings = settings
+        self.heeds_settling = (
+            settings.in_flight_max is not None
+            or settings.ordered_by_key
+            or settings.retention_mode == "consumed"
+        )
 
     def _news(self) -> None:
         """There is more to read."""

@@ -9,11 +9,17 @@ from typing import Self
 
 from penstock.broker.dead_letters import Chosen, DeadLetters, Letter
 from penstock.broker.delays import DelayedMessage
-from penstock.client.messages import AsyncReceivedBatch, AsyncReceivedMessage, held, leased
-from penstock.client.operations import Operations, Position
+from penstock.client.messages import (
+    AsyncReceivedBatch,
+    AsyncReceivedMessage,
+    Leased,
+    held,
+    leased,
+)
+from penstock.client.operations import Asked, Operations, Position, poll_ns
 from penstock.client.producer import Acks, Producer, producer_config
 from penstock.client.streams import AsyncStream, stream_config, stream_topics
-from penstock.client.waiting import Steps, awaiting, threaded
+from penstock.client.waiting import awaiting, run_async, threaded
 from penstock.durations import Duration
 from penstock.log.appender import Sent
 
@@ -28,6 +34,7 @@ class AsyncClient(Operations):
     topics = threaded(Operations._topics)
     describe_topic = threaded(Operations._describe_topic)
     stats = threaded(Operations._stats)
+    all_stats = threaded(Operations._all_stats)
     cancel = threaded(Operations._cancel)
     delay_stats = threaded(Operations._delay_stats)
     groups = threaded(Operations._groups)
@@ -48,7 +55,7 @@ class AsyncClient(Operations):
     reject = awaiting(Operations._reject)
     extend = awaiting(Operations._extend)
 
-    def _receive(
+    async def receive(
         self,
         topic: str,
         group: str,
@@ -58,15 +65,12 @@ class AsyncClient(Operations):
         visibility: Duration | None = None,
         consumer: str = "",
         partition: int | None = None,
-    ) -> Steps[list[AsyncReceivedMessage]]:
+    ) -> list[AsyncReceivedMessage]:
         """Up to `max_messages` that are ready; waits for the first if there are none."""
-        name = self._name(topic)
-        delivered = yield from self._take(
-            name, group, max_messages, wait, visibility, consumer, partition
-        )
-        return held(AsyncReceivedMessage, leased(self._broker, name, group, delivered))
+        asked = self._asked(topic, group, max_messages, visibility, consumer, partition)
+        return held(AsyncReceivedMessage, await self._take(asked, wait))
 
-    def _receive_batch(
+    async def receive_batch(
         self,
         topic: str,
         group: str,
@@ -76,16 +80,18 @@ class AsyncClient(Operations):
         visibility: Duration | None = None,
         consumer: str = "",
         partition: int | None = None,
-    ) -> Steps[AsyncReceivedBatch]:
+    ) -> AsyncReceivedBatch:
         """As `receive`, but as columns, which is much faster for many messages."""
-        name = self._name(topic)
-        delivered = yield from self._take(
-            name, group, max_messages, wait, visibility, consumer, partition
-        )
-        return AsyncReceivedBatch(leased(self._broker, name, group, delivered))
+        asked = self._asked(topic, group, max_messages, visibility, consumer, partition)
+        return AsyncReceivedBatch(await self._take(asked, wait))
 
-    receive = awaiting(_receive)
-    receive_batch = awaiting(_receive_batch)
+    async def _take(self, asked: Asked, wait: Duration) -> Leased:
+        wait_ns = poll_ns(wait)
+        delivered = self._broker.receive(*asked)
+        if wait_ns and not delivered:
+            delivered = await run_async(self._long_poll(asked, wait_ns))
+        name, group, *_ = asked
+        return leased(self._broker, name, group, delivered)
 
     async def delayed(self, topic: str, limit: int | None = None) -> list[DelayedMessage]:
         """Messages that wait, in the order in which they were published."""

@@ -8,11 +8,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from penstock.broker.names import TopicName
-from penstock.broker.partition import Delivered
-from penstock.client.waiting import Steps, Wait, awaiting, blocking
+from penstock.broker.partition import SETTLED, Delivered
+from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Steps, Wait, awaiting, blocking, run
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, parse_ns
@@ -37,6 +38,10 @@ class Lease(ABC):
         self.partition = partition
         self.nonce = nonce
 
+    def ack(self, offset: int) -> Steps[None]:
+        """One message is done."""
+        return self.settle("ack", Offsets(offset, 1))
+
     @abstractmethod
     def settle(self, verb: str, offsets: Offsets, **how: Any) -> Steps[None]:
         """Ack, nack, reject or extend some of its messages; raises what was refused."""
@@ -56,6 +61,12 @@ class EmbeddedLease(Lease):
     ) -> None:
         super().__init__(topic, group, partition, nonce)
         self.broker = broker
+
+    def ack(self, offset: int) -> Steps[None]:
+        settled = self.broker.ack(
+            self.topic, self.partition, self.group, self.nonce, Offsets(offset, 1)
+        )
+        return NOTHING_TO_WAIT_FOR if settled is SETTLED else _confirm(settled)
 
     def settle(self, verb: str, offsets: Offsets, **how: Any) -> Steps[None]:
         return _confirm(self._ask(verb, offsets, how))
@@ -92,17 +103,14 @@ def leased(broker: Broker, topic: TopicName, group: str, delivered: Sequence[Del
     ]
 
 
-class Held:
+class Held(msgspec.Struct, eq=False, weakref=True):
     """A message under a lease. Settle it by `ack`, `nack` or `reject`; until then it is yours."""
 
-    __slots__ = ("_lease", "_message", "_settled", "delivery_count")
-
-    def __init__(self, message: Message, delivery_count: int, lease: Lease) -> None:
-        self._message = message
-        self._lease = lease
-        self._settled = False
-        self.delivery_count = delivery_count
-        """How often this message has been handed out to the group, this time included."""
+    _message: Message
+    delivery_count: int
+    """How often this message has been handed out to the group, this time included."""
+    _lease: Lease
+    _settled: bool = False
 
     @property
     def value(self) -> bytes | None:
@@ -166,7 +174,9 @@ class Held:
 
     def _ack(self) -> Steps[None]:
         """The message is done."""
-        return self._settle("ack")
+        steps = self._lease.ack(self._message.offset)
+        self._settled = True
+        return steps
 
     def _nack(self, delay: Duration | None = None, error: str = "") -> Steps[None]:
         """Try it again after a delay, by default the topic's backoff."""
@@ -201,9 +211,10 @@ class Held:
 class ReceivedMessage(Held):
     """A message under a lease. As a context manager it is acked, or nacked on an exception."""
 
-    __slots__ = ()
+    def ack(self) -> None:
+        """The message is done."""
+        run(self._ack())
 
-    ack = blocking(Held._ack)
     nack = blocking(Held._nack)
     reject = blocking(Held._reject)
     extend = blocking(Held._extend)
@@ -223,8 +234,6 @@ class ReceivedMessage(Held):
 
 class AsyncReceivedMessage(Held):
     """The same for `await` and `async with`."""
-
-    __slots__ = ()
 
     ack = awaiting(Held._ack)
     nack = awaiting(Held._nack)
@@ -249,11 +258,12 @@ HeldType = TypeVar("HeldType", bound=Held)
 
 def held(kind: type[HeldType], handed_out: Leased) -> list[HeldType]:
     """What a receive handed out, message by message."""
-    found: list[HeldType] = []
-    for lease, pieces in handed_out:
-        for batch, delivery_count in pieces:
-            found += [kind(message, delivery_count, lease) for message in batch.messages()]
-    return found
+    return [
+        kind(message, delivery_count, lease)
+        for lease, pieces in handed_out
+        for batch, delivery_count in pieces
+        for message in batch.messages()
+    ]
 
 
 class HeldBatch:

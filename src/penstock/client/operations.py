@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Literal, TypeAlias
 from weakref import WeakSet
 
@@ -39,6 +38,8 @@ from penstock.record.schema import Priority
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
 Messages: TypeAlias = Sequence[Payload] | pa.Table | pa.RecordBatch | Batch
+Asked: TypeAlias = tuple[TopicName, str, int, int | None, str, int | None]
+"""What `Broker.receive` takes."""
 
 
 class Operations:
@@ -79,6 +80,10 @@ class Operations:
 
     def _stats(self, topic: str) -> TopicStats:
         return self._broker.stats(self._name(topic))
+
+    def _all_stats(self) -> list[TopicStats]:
+        """Of every topic of this client's namespace."""
+        return [self._broker.stats(name) for name in self._broker.topics(self._namespace)]
 
     # Publishing.
 
@@ -213,36 +218,28 @@ class Operations:
 
     # Queue mode.
 
-    def _take(
+    def _asked(
         self,
-        name: TopicName,
+        topic: str,
         group: str,
         max_messages: int,
-        wait: Duration,
         visibility: Duration | None,
         consumer: str,
         partition: int | None,
-    ) -> Steps[list[Delivered]]:
-        wait_ns = parse_ns(wait, "wait")
-        if wait_ns > WAIT_MS_MAX * 1_000_000:
-            raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
+    ) -> Asked:
         visibility_ns = None if visibility is None else parse_ns(visibility, "visibility")
-        ready = partial(
-            self._broker.receive,
-            name,
-            group,
-            max_messages,
-            visibility_ns=visibility_ns,
-            consumer=consumer,
-            partition=partition,
-        )
-        delivered = ready()
+        name = topic_name(topic, self._namespace)
+        return name, group, max_messages, visibility_ns, consumer, partition
+
+    def _long_poll(self, asked: Asked, wait_ns: int) -> Steps[list[Delivered]]:
+        """Receive as soon as there is something, or nothing when time is up."""
         deadline = time.monotonic() + wait_ns / 1e9
-        while not delivered and wait_ns:
+        delivered: list[Delivered] = []
+        while not delivered:
             signal = Signal()
-            stop = self._broker.on_news(name, signal.fire)
+            stop = self._broker.on_news(asked[0], signal.fire)
             try:
-                delivered = ready()  # what came before we were listening
+                delivered = self._broker.receive(*asked)  # what came before we were listening
                 left_s = deadline - time.monotonic()
                 if delivered or left_s <= 0:
                     break
@@ -251,7 +248,7 @@ class Operations:
                 stop()
             if self._broker.closed:
                 raise BrokerClosed("the broker was closed while a receive was waiting")
-            delivered = ready()
+            delivered = self._broker.receive(*asked)
         return delivered
 
     def _settle_receipts(
@@ -419,6 +416,16 @@ class Operations:
         """What was read and not committed yet is committed; the last message may be half done."""
         for stream in list(self._streams):
             stream.leave(failed=True)
+
+
+def poll_ns(wait: Duration) -> int:
+    """How long a receive may wait."""
+    if type(wait) is int and not wait:
+        return 0
+    wait_ns = parse_ns(wait, "wait")
+    if wait_ns > WAIT_MS_MAX * 1_000_000:
+        raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
+    return wait_ns
 
 
 def as_batch(

@@ -50,6 +50,16 @@ class Wait(NamedTuple):
 Steps: TypeAlias = Generator[Step, Any, T]
 
 
+def _nothing() -> Steps[None]:
+    yield from ()
+
+
+NOTHING_TO_WAIT_FOR = _nothing()
+"""An operation that is over: it gives None, as often as it is driven."""
+for _ in NOTHING_TO_WAIT_FOR:
+    pass
+
+
 class Signal:
     """Something may be new: a future that any number of threads may fire."""
 
@@ -64,6 +74,8 @@ class Signal:
 
 def run(steps: Steps[T]) -> T:
     """Drive an operation in this thread."""
+    if steps is NOTHING_TO_WAIT_FOR:
+        return None  # type: ignore[return-value]
     try:
         step = next(steps)
         while True:

@@ -25,6 +25,9 @@ class AckedSet:
         return offset < self.floor or offset in self.above
 
     def add(self, offsets: Offsets) -> None:
+        if offsets.first == self.floor and offsets.bits is None:
+            self.floor += offsets.count  # in order: nothing has to wait above
+            return
         if offsets.first < self.floor:
             offsets = offsets & Offsets.run(self.floor, offsets.stop)
         offsets.add_to(self.above)

@@ -21,25 +21,24 @@ class KeyLocks:
 
     def __init__(self) -> None:
         self.known: dict[int, int] = {}  # keys of messages that stayed behind, not to ask again
-        self._key_of: dict[int, int] = {}
+        self.key_of: dict[int, int] = {}  # of the messages that lock one
         self._locked: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self._key_of)
+        return len(self.key_of)
 
     def lock(self, offsets: Sequence[int], keys: Sequence[int]) -> None:
         pairs = [pair for pair in zip(offsets, keys, strict=True) if pair[1] != NO_KEY]
-        self._key_of.update(pairs)
+        self.key_of.update(pairs)
         for offset in offsets:
             self.known.pop(offset, None)
         self._locked.update(key for _, key in pairs)
 
     def release(self, offsets: Iterable[int]) -> None:
-        if self._key_of:
-            for offset in offsets:
-                key = self._key_of.pop(offset, None)
-                if key is not None:
-                    self._locked.discard(key)
+        for offset in offsets:
+            key = self.key_of.pop(offset, None)
+            if key is not None:
+                self._locked.discard(key)
 
     def free(self, keys: Iterable[int], seen: set[int], count: int) -> list[int]:
         """Indices of up to `count` messages that may be handed out together: the first of each key
@@ -67,8 +66,8 @@ class KeyLocks:
 
     def columns(self) -> tuple[Int64s, NDArray[np.uint64]]:
         """Offsets and their keys, for a snapshot."""
-        count = len(self._key_of)
+        count = len(self.key_of)
         return (
-            np.fromiter(self._key_of.keys(), np.int64, count),
-            np.fromiter(self._key_of.values(), np.uint64, count),
+            np.fromiter(self.key_of.keys(), np.int64, count),
+            np.fromiter(self.key_of.values(), np.uint64, count),
         )

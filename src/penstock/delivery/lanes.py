@@ -106,8 +106,9 @@ class Lane:
     def take(self, offsets: Offsets, cursor: int) -> None:
         """Messages were handed out; without read-ahead, as in a recovery, go on at the cursor."""
         if self._bits is None:
-            if offsets.bits is None and offsets.first == self._first and offsets.stop <= self._stop:
-                self._first += offsets.count
+            stop = self._first + offsets.count
+            if offsets.bits is None and offsets.first == self._first and stop <= self._stop:
+                self._first = stop
             elif self._stop > self._first:
                 self._append(self._drain() - offsets)
         else:

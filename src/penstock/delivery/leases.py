@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,6 +14,7 @@ from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.timers import NEVER, TimerWheel
 
 STALE_MIN = 4096
+YOUNG_MAX = 1024
 
 
 class Lease(msgspec.Struct, array_like=True, gc=False):
@@ -32,7 +32,10 @@ class Lease(msgspec.Struct, array_like=True, gc=False):
         return self.parts[0].offsets if self.open is None else Offsets.of(self.open.copy())
 
     def those_held(self, offsets: Offsets) -> Offsets:
-        return self.parts[0].offsets & offsets if self.open is None else offsets.within(self.open)
+        if self.open is not None:
+            return offsets.within(self.open)
+        whole = self.parts[0].offsets
+        return whole if offsets == whole else whole & offsets
 
     def overdue(self, now_ns: int) -> Offsets:
         """What is held although its time is up."""
@@ -58,7 +61,7 @@ class Lease(msgspec.Struct, array_like=True, gc=False):
         return [Part(part.priority, some, part.delivery_count) for part, some in cut if some.count]
 
 
-class Taken(NamedTuple):
+class Taken(msgspec.Struct, frozen=True, gc=False):
     """What left a lease, and whose it was."""
 
     parts: Sequence[Part]
@@ -69,42 +72,47 @@ class Taken(NamedTuple):
 class Leases:
     """All leases by nonce, and a timer for each.
 
-    A lease on a single message, of which there may be very many, is kept packed: 64 bytes, where
-    the object and its numbers would take 300.
+    Most leases are settled soon, so the youngest are kept as they are. There may be very many that
+    are not: those on a single message are then packed into 64 bytes, where the object and its
+    numbers take 300.
     """
 
     def __init__(self) -> None:
-        self._leases: dict[int, Lease | bytes] = {}
+        self.by_nonce: dict[int, Lease | bytes] = {}
+        self._young: list[int] = []  # those that were not packed yet, if they are still here
         self._names: list[str] = []  # consumers, so that a packed lease can name its own
         self._consumers: dict[str, int] = {}
         self._timers = TimerWheel()
         self._overdue: dict[int, None] = {}  # timers that rang for leases which are still here
 
     def __len__(self) -> int:
-        return len(self._leases)
+        return len(self.by_nonce)
 
     def __contains__(self, nonce: int) -> bool:
-        return nonce in self._leases
+        return nonce in self.by_nonce
 
     def __iter__(self) -> Iterator[Lease]:
-        for nonce, lease in self._leases.items():
+        for nonce, lease in self.by_nonce.items():
             yield self._unpack(nonce, lease) if isinstance(lease, bytes) else lease
 
     def get(self, nonce: int) -> Lease | None:
-        lease = self._leases.get(nonce)
+        lease = self.by_nonce.get(nonce)
         return self._unpack(nonce, lease) if isinstance(lease, bytes) else lease
 
     def add(self, lease: Lease) -> None:
+        """A new one."""
         nonce = lease.nonce
-        assert nonce not in self._leases, "a nonce is used once"
+        assert nonce not in self.by_nonce, "a nonce is used once"
         if len(lease.parts) > 1 and lease.open is None:
             lease.open = BitMap64()
             for part in lease.parts:
                 part.offsets.add_to(lease.open)
-        self._put(lease)
-        for deadline_ns in lease.deadlines():
-            self._timers.add(deadline_ns, nonce)
-        if self._timers.count > 2 * len(self._leases) + STALE_MIN:
+        self.by_nonce[nonce] = lease
+        self._young.append(nonce)
+        if len(self._young) > YOUNG_MAX:
+            self._pack_young()
+        self._timers.add(lease.deadline_ns, nonce)
+        if self._timers.count > 2 * len(self.by_nonce) + STALE_MIN:
             self._rebuild_timers()
 
     def restore(self, leases: Sequence[Lease]) -> None:
@@ -121,13 +129,13 @@ class Leases:
         if lease.open is None:
             whole = lease.parts[0].offsets
             if offsets is whole or (whole & offsets).count == whole.count:
-                del self._leases[nonce]
+                del self.by_nonce[nonce]
                 return Taken(lease.parts, lease.consumer, lease.wall_us)
             lease.open = whole.bitmap()
         offsets = offsets.within(lease.open)
         offsets.remove_from(lease.open)
         if not lease.open:
-            del self._leases[nonce]
+            del self.by_nonce[nonce]
         return Taken(lease.parts_of(offsets), lease.consumer, lease.wall_us)
 
     def extend(self, nonce: int, offsets: Offsets, deadline_ns: int) -> None:
@@ -164,7 +172,7 @@ class Leases:
         """When a lease is next overdue; NEVER if none is. May be early: that does no harm."""
         if self._overdue:
             return 0
-        return self._timers.next_deadline() if self._leases else NEVER
+        return self._timers.next_deadline() if self.by_nonce else NEVER
 
     def forget(self, offsets: Offsets) -> None:
         """Take messages out of whichever leases they are in."""
@@ -173,15 +181,22 @@ class Leases:
             if gone.count:
                 self.take(lease.nonce, gone)
 
+    def _pack_young(self) -> None:
+        for nonce in self._young:
+            lease = self.by_nonce.get(nonce)
+            if isinstance(lease, Lease):
+                self._put(lease)
+        self._young.clear()
+
     def _put(self, lease: Lease) -> None:
         part = lease.parts[0]
         if len(lease.parts) > 1 or part.offsets.count > 1 or lease.extended:
-            self._leases[lease.nonce] = lease
+            self.by_nonce[lease.nonce] = lease
             return
         number = self._consumers.get(lease.consumer)
         if number is None:
             number = self._number(lease.consumer)
-        self._leases[lease.nonce] = _SINGLE.pack(
+        self.by_nonce[lease.nonce] = _SINGLE.pack(
             part.offsets.first,
             lease.deadline_ns,
             lease.wall_us,
@@ -206,7 +221,7 @@ class Leases:
             self._timers.add_many(*np.array(timers, np.int64).T)
 
     def _number(self, consumer: str) -> int:
-        if len(self._names) > 2 * len(self._leases) + STALE_MIN:
+        if len(self._names) > 2 * len(self.by_nonce) + STALE_MIN:
             # Consumers may have a new name for each receive: forget those that hold nothing.
             leases = list(self)
             self._names, self._consumers = [], {}

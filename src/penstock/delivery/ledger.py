@@ -12,7 +12,7 @@ still while the broker is down, and no clock that is set can move it. `wall_us` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -137,11 +137,6 @@ Event = (
 )
 
 
-def encode(events: Sequence[Event]) -> bytes:
-    """The events of one decision as one ledger entry."""
-    return _encoder.encode(events)
-
-
 def decode(data: bytes | memoryview) -> list[Event]:
     try:
         return _decoder.decode(data)
@@ -149,5 +144,7 @@ def decode(data: bytes | memoryview) -> list[Event]:
         raise InvalidInput(f"not a ledger entry: {exc}") from exc
 
 
-_encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)
+encode: Callable[[Sequence[Event]], bytes] = msgspec.msgpack.Encoder(enc_hook=encode_hook).encode
+"""The events of one decision as one ledger entry."""
+
 _decoder = msgspec.msgpack.Decoder(list[Event], dec_hook=decode_hook)

@@ -107,6 +107,8 @@ class Offsets(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def within(self, bits: BitMap64) -> Offsets:
         """Those that are in a bitmap."""
+        if self.count == 1:
+            return self if self.first in bits else EMPTY
         if self.bits is None:
             found = bits.range_cardinality(self.first, self.first + self.count)
             if found == self.count:

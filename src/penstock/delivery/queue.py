@@ -18,7 +18,7 @@ clock that is set, by any amount, neither ends a lease nor keeps it alive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 import msgspec
@@ -115,6 +115,8 @@ class GroupQueue:
         self._random = random
         self._turns = Turns(policy.weights)
         self._ahead_ns = state.time_ns - now_ns  # ledger time minus the clock's
+        self.apply: Callable[[Iterable[Event]], None] = state.apply
+        """The events of a decision are stored: they count."""
 
     def receive(
         self,
@@ -134,7 +136,7 @@ class GroupQueue:
         their TTL. Then more may be ready, so make it true and call again.
         """
         state = self.state
-        if nonce in state.leases:
+        if nonce in state.leases.by_nonce:
             raise InvalidInput("the nonce of a lease that exists cannot be used again")
         count = max_messages
         if self.policy.in_flight_max is not None:
@@ -143,10 +145,10 @@ class GroupQueue:
             return NOTHING
         at_ns = now_ns + self._ahead_ns
         ready = state.lanes.look(source, end, state.unseen)
-        due = state.retries.look(at_ns)
+        due = state.retries.look(at_ns) if state.retries.waiting else 0
         if ready and not due and not ready & ready - 1 and not self.policy.ordered_by_key:
             # One lane and only new messages: by far the most frequent case.
-            lane = state.lanes[ready.bit_length() - 1]
+            lane = state.lanes.lanes[ready.bit_length() - 1]
             lane.look(count, source, end, state.unseen)
             found = lane.peek(0, count)
             if not source.expired(found, wall_us).count:
@@ -249,10 +251,6 @@ class GroupQueue:
     def truncate(self, end: int) -> Decision:
         """To be called after a recovery: the log ends here, whatever the ledger knows beyond."""
         return Decision((Truncated(end),)) if end < self.state.reach else NOTHING
-
-    def apply(self, events: Iterable[Event]) -> None:
-        """The events of a decision are stored: they count."""
-        self.state.apply(events)
 
     def next_deadline(self) -> int | None:
         """When, by the caller's clock, a lease runs out or a message falls due for a retry."""

@@ -122,7 +122,8 @@ class GroupState:
             self.keys.lock(fresh, np.frombuffer(event.keys, "<u8").tolist())
         deadline_ns = event.at_ns + event.visibility_ns
         self.leases.add(Lease(event.nonce, deadline_ns, event.consumer, event.wall_us, event.parts))
-        self.passed = max(self.passed, event.passed)
+        if event.passed > self.passed:
+            self.passed = event.passed
 
     def _acked(self, event: Acked | Rejected) -> None:
         taken = self.leases.take(event.nonce, event.offsets)
@@ -196,14 +197,15 @@ class GroupState:
 
     def _left_lane(self, part: Part) -> None:
         cursor = part.offsets.stop if part.cursor < 0 else part.cursor
-        self.lanes[part.priority].take(part.offsets, cursor)
+        self.lanes.lanes[part.priority].take(part.offsets, cursor)
 
     def _done(self, offsets: Offsets, retried: bool) -> None:
         offsets.remove_from(self.outstanding)
         self.acked.add(offsets)
-        if retried:
+        if retried and self.retries.histories:
             self.retries.forget(offsets)
-        self.keys.release(offsets)
+        if self.keys.key_of:
+            self.keys.release(offsets)
 
     def _forget(self, offsets: Offsets) -> None:
         """Neither held nor waiting any more, nor done."""

@@ -134,7 +134,7 @@ def test_a_message_that_could_not_be_stored_is_not_known(sync: World) -> None:
     keys = {ps.publish("orders", b"", key=f"{n}").partition: f"{n}" for n in range(20)}
     ps.purge("orders")
     first, second = sync.broker.topic(TopicName("default", "orders")).partitions
-    first.log._bytes_since_room_check = second.log._bytes_since_room_check = 1 << 20
+    first.log._roomy_until = second.log._roomy_until = 0
     full = True
     sync.files.free_bytes = lambda folder: (  # type: ignore[union-attr, method-assign]
         0 if full and "00001" in folder else 1 << 40

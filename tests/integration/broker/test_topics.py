@@ -54,6 +54,19 @@ def test_topics_are_listed_by_namespace(world: World) -> None:
     assert ps.namespaces() == ["default", "team-a"]
 
 
+def test_the_stats_of_all_topics_are_those_of_each(world: World) -> None:
+    ps = world.ps
+    assert ps.all_stats() == []
+    for name in ("orders", "payments"):
+        ps.create_topic(name, partitions=2)
+        ps.publish_batch(name, [b"x"] * 5)
+        ps.receive(name, "g", 2)
+    elsewhere = world.client("shop")
+    elsewhere.create_topic("orders")
+    assert ps.all_stats() == [ps.stats("orders"), ps.stats("payments")]
+    assert elsewhere.all_stats() == [elsewhere.stats("orders")]
+
+
 def test_the_same_name_in_two_namespaces_is_two_topics(world: World) -> None:
     ps = world.ps
     other = ps.in_namespace("team-a")

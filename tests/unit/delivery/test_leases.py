@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from penstock.delivery.leases import STALE_MIN, Lease, Leases
+from penstock.delivery.leases import STALE_MIN, YOUNG_MAX, Lease, Leases
 from penstock.delivery.ledger import Part
 from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.timers import NEVER
@@ -30,6 +30,26 @@ def test_a_single_lease_comes_back_as_it_was(leases: Leases) -> None:
     assert leases.get(7) == given
     assert leases.get(8) is None
     assert list(leases) == [given]
+
+
+def test_many_are_packed_and_nobody_notices(leases: Leases) -> None:
+    given = [
+        lease(n, Part(n % 5, Offsets.one(10**12 + n), 1 + n % 3), consumer=f"{n % 7}")
+        for n in range(YOUNG_MAX)
+    ]
+    given += [lease(n, Part(2, Offsets.run(n, n + 2))) for n in range(YOUNG_MAX, YOUNG_MAX + 2)]
+    for each in given:
+        leases.add(each)
+
+    packed = [n for n, kept in leases.by_nonce.items() if isinstance(kept, bytes)]
+    assert packed == list(range(YOUNG_MAX))
+    assert list(leases) == given
+    leases.extend(0, EMPTY, 500)
+    assert [each.nonce for each in leases.overdue(100, 10**6)] == list(range(1, YOUNG_MAX + 2))
+    taken = leases.take(3, Offsets.one(10**12 + 3))
+    assert taken is not None
+    assert (taken.parts, taken.consumer) == (given[3].parts, "3")
+    assert 3 not in leases
 
 
 def test_a_lease_ends_with_its_last_message(leases: Leases) -> None:

@@ -30,7 +30,7 @@ from penstock.client.waiting import Steps
 from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import DeliveryError, InvalidInput, PartitionNotFound
-from penstock.log.base import Batches
+from penstock.log.base import Batches, Damage
 from penstock.record.batch import Batch, HeaderMap, Message, Payload
 from penstock.record.plain import WORTH_IT_MAX, Plain, Single
 from penstock.record.schema import parse_ulid
@@ -62,6 +62,7 @@ from penstock.wire.topics import (
     Namespaces,
     Seek,
     TopicNames,
+    TopicTable,
     TopicView,
 )
 from penstock.wire.values import place_text
@@ -69,6 +70,7 @@ from penstock.wire.values import place_text
 T = TypeVar("T")
 
 RAW = "application/octet-stream"
+_STATS_PAGE = 500
 _DONE_BY_THE_FIRST = {
     "ack": "already_settled",
     "reject": "already_settled",
@@ -121,6 +123,17 @@ class RemoteOperations:
 
     def ask_stats(self, topic: str) -> Steps[TopicStats]:
         return (yield from self._get(f"{self._topic(topic)}/stats", TopicStats))
+
+    def ask_all_stats(self) -> Steps[list[TopicStats]]:
+        """Of every topic of this client's namespace."""
+        path = f"/v1/namespaces/{self._namespace}/stats/topics?details=true&limit={_STATS_PAGE}"
+        found: list[TopicStats] = []
+        offset, total = 0, 1
+        while offset < total:
+            page = yield from self._get(f"{path}&offset={offset}", TopicTable)
+            found += page.details
+            offset, total = offset + _STATS_PAGE, page.total
+        return found
 
     # Publishing.
 
@@ -397,7 +410,9 @@ class RemoteOperations:
         path = f"{self._topic(topic)}/partitions/{partition}/messages?{urlencode(options)}"
         reply = yield from self._asking.ask(Request("GET", path, accept=ARROW_TYPE))
         batches, about = decode_read(reply.body)
-        return Batches(batches, msgspec.json.decode(about, type=MessagePage).next_offset)
+        page = msgspec.json.decode(about, type=MessagePage)
+        damage = [Damage(**msgspec.structs.asdict(each)) for each in page.damage]
+        return Batches(batches, page.next_offset, damage)
 
     def ask_purge(self, topic: str, *, group: str | None = None) -> Steps[int]:
         """Drop every message of a topic, or skip them all for one group; how many there were."""
