@@ -13,13 +13,14 @@ from contextlib import contextmanager
 def served(data: str) -> Iterator[str]:
     """The URL of a server on a free port of this machine."""
     command = [sys.executable, "-m", "penstock", "serve", "--data", data, "--port", "0"]
+    # Not stdout: nobody reads the line that it writes there for each request.
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, bufsize=1
     )
     try:
-        assert process.stdout is not None
+        assert process.stderr is not None
         said = []
-        for line in process.stdout:
+        for line in process.stderr:
             said.append(line)
             if found := re.search(r"https?://127\.0\.0\.1:\d+", line):
                 yield found[0]

@@ -15,6 +15,7 @@ import pyarrow as pa
 import typer
 
 from penstock.cli import values
+from penstock.cli.completion import topic_names
 from penstock.cli.exits import Exit
 from penstock.cli.session import Session, connected
 from penstock.cli.signals import Signals
@@ -161,7 +162,9 @@ class StreamSource:
 
 def _consume(
     session: Session,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="What to read.")
+    ],
     group: Annotated[
         str, typer.Option("--group", "-g", metavar="GROUP", help="As a member of this group.")
     ],
@@ -341,9 +344,9 @@ def _to_files(
     try:
         for table in _tables(source, wanted, 1.0, signals):
             if table is not None:
-                if file is None:
-                    file, due = OutFile(out, form, wanted.topic), time.monotonic() + every_s
                 with signals.held_off():
+                    if file is None:
+                        file, due = OutFile(out, form, wanted.topic), time.monotonic() + every_s
                     file.write(table)
                 count += table.num_rows
             if file is not None and rolls and (file.rows >= per_file or time.monotonic() >= due):

@@ -10,6 +10,7 @@ import typer
 
 from penstock.broker.dead_letters import Letter
 from penstock.cli import tables
+from penstock.cli.completion import topic_names
 from penstock.cli.peek import message_fields, preview
 from penstock.cli.session import Session, Yes, command
 from penstock.cli.units import moment
@@ -28,7 +29,12 @@ class Reason(StrEnum):
 
 
 Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic whose messages died; not TOPIC.dlq.")
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        autocompletion=topic_names,
+        help="The topic whose messages died; not TOPIC.dlq.",
+    ),
 ]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of letters, from list.")]
 ReasonOption = Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli import tables
+from penstock.cli.completion import topic_names
 from penstock.cli.exits import Exit
 from penstock.cli.peek import message_fields, preview
 from penstock.cli.session import Session, command
@@ -14,7 +15,9 @@ from penstock.cli.units import moment
 
 commands = typer.Typer()
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.")]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="The name of the topic.")
+]
 
 
 @command(commands, "list")

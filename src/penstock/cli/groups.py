@@ -15,6 +15,7 @@ import typer
 
 from penstock.broker.names import parse_topic
 from penstock.cli import tables, values
+from penstock.cli.completion import topic_names
 from penstock.cli.exits import Exit
 from penstock.cli.session import Session, Yes, command
 from penstock.client.client import Client
@@ -35,7 +36,10 @@ KindOption = Annotated[
     Kind | None, typer.Option("--kind", help="If there is a queue and a stream group of the name.")
 ]
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only on this topic.")
+    str | None,
+    typer.Option(
+        "--topic", metavar="TOPIC", autocompletion=topic_names, help="Only on this topic."
+    ),
 ]
 
 
@@ -57,7 +61,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 def list_(
     session: Session,
     topic: Annotated[
-        str | None, typer.Argument(metavar="TOPIC", help="Only the groups of this topic.")
+        str | None,
+        typer.Argument(
+            metavar="TOPIC", autocompletion=topic_names, help="Only the groups of this topic."
+        ),
     ] = None,
 ) -> None:
     """List the groups, what they have to do, and how many members their streams have."""
@@ -181,7 +188,12 @@ From two hours ago, from a time, from an offset:
 def reset(
     session: Session,
     group: Group,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to go back on.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", autocompletion=topic_names, help="The topic to go back on."
+        ),
+    ],
     to: Annotated[
         str,
         typer.Option(
@@ -215,7 +227,12 @@ def delete(
     group: Group,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="TOPIC", help="The topic of a queue group; else of all."),
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            autocompletion=topic_names,
+            help="The topic of a queue group; else of all.",
+        ),
     ] = None,
     kind: KindOption = None,
     yes: Yes = False,

@@ -8,6 +8,7 @@ import msgspec
 import typer
 
 from penstock.cli import tables, values
+from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, connected
 from penstock.cli.units import moment
 from penstock.record.batch import Message
@@ -35,7 +36,9 @@ _SHOWN = 80
 
 def _peek(
     session: Session,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to look.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Where to look.")
+    ],
     partition: Annotated[int, typer.Option(min=0, help="In this partition.")] = 0,
     at: Annotated[
         str,

@@ -1,44 +1,81 @@
-"""`penstock pipeline`: the ready pipelines on Spark."""
+"""`penstock pipeline run NAME`: the ready pipelines on Spark, each a command."""
 
 from __future__ import annotations
 
+import inspect
+import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from importlib import import_module
-from typing import Annotated, Any
+from threading import Event, Thread
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import typer
+import typer.core
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from penstock.cli.guard import guarded
+from penstock.cli.session import ApiKey, Function, Namespace, option, with_options
+from penstock.cli.signals import Signals
 from penstock.durations import parse_ns
 from penstock.errors import InvalidInput, MissingExtra
 
+
+class _Pipelines(typer.core.TyperGroup):
+    """Says of what is none of them which there are."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            ctx.fail(f"there is no pipeline {args[0]!r}; there are: {', '.join(self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
 commands = typer.Typer()
+pipelines = typer.Typer(cls=_Pipelines, no_args_is_help=True)
+commands.add_typer(
+    pipelines,
+    name="run",
+    help="Run a pipeline. It can be stopped at any time, and goes on where it was.",
+)
 
-EXAMPLES = """
-[bold]Examples[/bold]
+To = Annotated[str, typer.Option(metavar="PLACE", help="A lake, a folder for tables, or a broker.")]
+Topics = Annotated[list[str] | None, typer.Option(help="Which topics; may be given again.")]
+Where = Annotated[str, typer.Option(metavar="SQL", help="Only those for which this is true.")]
 
-Bring a topic into a Delta table, once; and every five minutes:
-
-[cyan]  penstock pipeline run archive --from ./data --topic orders --to ./lake[/cyan]
-
-[cyan]  penstock pipeline run archive --from ./data --topic orders --to ./lake --every 5m[/cyan]
-
-Send what came on a day to another topic, from the table:
-
-[cyan]  penstock pipeline run replay --from ./lake/orders --lake --to ./data --topic again --name r1 --since 2026-11-14 --until 2026-11-15[/cyan]
-
-What died of what; then back to work with what timed out:
-
-[cyan]  penstock pipeline run dead-letters --from ./data --topic orders[/cyan]
-
-[cyan]  penstock pipeline run dead-letters --from ./data --topic orders --redrive --where "error like '%timeout%'"[/cyan]
-"""  # noqa: E501 - a line break in here would be one on the screen
-
-NAMES = ("archive", "replay", "dead-letters", "rollup", "compact")
+_SHARED = [
+    option(
+        "source",
+        Annotated[
+            str,
+            typer.Option("--from", metavar="PLACE", help="A data folder, a URL, or a lake table."),
+        ],
+        inspect.Parameter.empty,
+    ),
+    option(
+        "once",
+        Annotated[bool, typer.Option("--once", help="Stop at the end; the default.")],
+        False,
+    ),
+    option(
+        "follow",
+        Annotated[bool, typer.Option("--follow", help="Go on, looking every second.")],
+        False,
+    ),
+    option(
+        "every", Annotated[str, typer.Option(metavar="TIME", help="Go on, looking so often.")], ""
+    ),
+    option(
+        "master", Annotated[str, typer.Option(help="A Spark master; by default this machine.")], ""
+    ),
+    option("api_key", ApiKey, None),
+    option("namespace", Namespace, None),
+]
 
 _err = Console(stderr=True)
 
@@ -48,121 +85,254 @@ def pipeline() -> None:
     """Ready pipelines on Spark: archive, replay, dead-letters, rollup, compact."""
 
 
-@commands.command(epilog=EXAMPLES)
-@guarded
-def run(
-    name: Annotated[str, typer.Argument(metavar="NAME", help=", ".join(NAMES) + ".")],
-    source: Annotated[
-        str, typer.Option("--from", metavar="PLACE", help="A data folder, a URL, or a lake table.")
-    ],
-    to: Annotated[
-        str, typer.Option(metavar="PLACE", help="A lake, a folder for tables, or a broker.")
-    ] = "",
-    topic: Annotated[
-        list[str] | None, typer.Option(help="Which topics; for replay, where to.")
-    ] = None,
-    from_topic: Annotated[str, typer.Option(help="replay: the topic whose log is read.")] = "",
-    once: Annotated[bool, typer.Option("--once", help="Stop at the end; the default.")] = False,
-    follow: Annotated[bool, typer.Option(help="archive: go on, looking every second.")] = False,
-    every: Annotated[
-        str, typer.Option(metavar="TIME", help="archive, rollup: go on, so often.")
-    ] = "",
-    master: Annotated[str, typer.Option(help="A Spark master; by default this machine.")] = "",
+class Work:
+    """What all pipelines have in common: where from, how often, and the functions themselves."""
+
+    def __init__(
+        self, name: str, source: str, pause_s: float | None, namespace: str | None, key: str | None
+    ) -> None:
+        self.name = name
+        self.source = source
+        self.pause_s = pause_s
+        """None: once."""
+        self._namespace = namespace or os.environ.get("PENSTOCK_NAMESPACE") or "default"
+        self._api_key = key or os.environ.get("PENSTOCK_API_KEY") or ""
+
+    @cached_property
+    def pipelines(self) -> Any:
+        try:
+            return import_module("penstock.spark.pipelines")
+        except ModuleNotFoundError as exc:
+            if exc.name not in ("pyspark", "deltalake", "pandas"):
+                raise
+            raise MissingExtra("spark", "a pipeline") from None
+
+    def broker(self, place: str) -> Any:
+        return self.pipelines.as_target(place, self._namespace, self._api_key)
+
+    def topics(self, given: list[str] | None) -> list[str]:
+        if not given:
+            raise InvalidInput("say which topics: --topic")
+        return given
+
+    def place(self, to: str) -> str:
+        if not to:
+            raise InvalidInput(f"{self.name} needs --to")
+        return to
+
+
+Job: TypeAlias = Callable[[Any], Any]
+"""Given a Spark session, does the work once; what was done."""
+
+
+def _pipeline(
+    name: str, *, examples: str = "", goes_on: bool = False
+) -> Callable[[Callable[..., Job]], Callable[..., Job]]:
+    """Make a command of a function that checks its options and returns the job.
+
+    `goes_on`: the pipeline itself sees to it that it goes on, with --follow and --every.
+    """
+
+    def register(function: Callable[..., Job]) -> Callable[..., Job]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        source, *others = _SHARED
+
+        def run(**options: Any) -> None:
+            given = {each.name: options.pop(each.name) for each in _SHARED}
+            if given["once"] + given["follow"] + bool(given["every"]) > 1:
+                raise InvalidInput("give one of --once, --follow and --every")
+            pause_s = parse_ns(given["every"], "every") / 1e9 if given["every"] else None
+            pause_s = 1.0 if given["follow"] else pause_s
+            work = Work(name, given["source"], pause_s, given["namespace"], given["api_key"])
+            _run(work, function(work, **options), given["master"], goes_on=goes_on)
+
+        command: Function = guarded(with_options(run, function, [source, *own, *others]))
+        pipelines.command(name, epilog=examples)(command)
+        return function
+
+    return register
+
+
+def _run(work: Work, job: Job, master: str, *, goes_on: bool) -> None:
+    with work.pipelines.session(master, f"penstock {work.name}") as spark, Signals():
+        while True:
+            with _progress(spark, work.name):
+                done = job(spark)
+            _show(work.name, done)
+            if work.pause_s is None or goes_on:
+                return
+            time.sleep(work.pause_s)
+
+
+ARCHIVE = """
+[bold]Examples[/bold]
+
+Bring a topic into a Delta table, once; and every five minutes:
+
+[cyan]  penstock pipeline run archive --from ./data --topic orders --to ./lake[/cyan]
+
+[cyan]  penstock pipeline run archive --from ./data --topic orders --to ./lake --every 5m[/cyan]
+"""
+
+
+@_pipeline("archive", examples=ARCHIVE, goes_on=True)
+def archive(
+    work: Work,
+    to: To = "",
+    topic: Topics = None,
     lake_format: Annotated[str, typer.Option("--format", help="delta or parquet.")] = "delta",
     schema: Annotated[
-        str, typer.Option(help='archive: columns of JSON values, "amount double, city string".')
+        str, typer.Option(help='Columns of JSON values, "amount double, city string".')
     ] = "",
-    group: Annotated[str, typer.Option(help="archive: the group that is told.")] = "archive",
-    lake: Annotated[bool, typer.Option(help="replay: --from is a lake table.")] = False,
-    job: Annotated[str, typer.Option("--name", help="replay: its name, to go on under.")] = "",
-    since: Annotated[str, typer.Option(metavar="TIME", help="replay: from this time on.")] = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="replay: before this time.")] = "",
-    where: Annotated[
-        str, typer.Option(metavar="SQL", help="replay, dead-letters: a condition.")
-    ] = "",
-    rate: Annotated[float, typer.Option(help="replay: messages a second; 0: no limit.")] = 0.0,
-    state: Annotated[str, typer.Option(help="replay: a folder for its plan.")] = "",
-    redrive: Annotated[bool, typer.Option(help="dead-letters: send them back to work.")] = False,
-    discard: Annotated[bool, typer.Option(help="dead-letters: throw them away.")] = False,
-    unique_by: Annotated[str, typer.Option(help="compact: id or key, to drop duplicates.")] = "",
-) -> None:
-    """Run a pipeline. It can be stopped at any time, and goes on where it was."""
-    if name not in NAMES:
-        raise InvalidInput(f"there is no pipeline {name!r}; there are: {', '.join(NAMES)}")
-    if once + follow + bool(every) > 1:
-        raise InvalidInput("give one of --once, --follow and --every")
+    group: Annotated[str, typer.Option(help="The group that is told.")] = "archive",
+) -> Job:
+    """Bring topics into a lake, each into a table of its own, exactly once."""
+    topics, lake = work.topics(topic), work.place(to)
+    return lambda spark: work.pipelines.archive(
+        spark,
+        work.broker(work.source),
+        lake,
+        topics,
+        lake_format=lake_format,
+        schema=schema,
+        group=group,
+        every_s=work.pause_s,
+        report=_say,
+    )
+
+
+REPLAY = """
+[bold]Examples[/bold]
+
+Send what came on a day to another topic, from the table:
+
+[cyan]  penstock pipeline run replay --from ./lake/orders --lake --to ./data --topic again --name r1 --since 2026-11-14 --until 2026-11-15[/cyan]
+"""  # noqa: E501 - a line break in here would be one on the screen
+
+
+@_pipeline("replay", examples=REPLAY, goes_on=True)
+def replay(
+    work: Work,
+    to: To = "",
+    topic: Annotated[list[str] | None, typer.Option(help="The topic to send to.")] = None,
+    from_topic: Annotated[str, typer.Option(help="The topic whose log is read.")] = "",
+    lake: Annotated[bool, typer.Option("--lake", help="--from is a lake table.")] = False,
+    name: Annotated[str, typer.Option(help="Its name, to go on under.")] = "",
+    since: Annotated[str, typer.Option(metavar="TIME", help="From this time on.")] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Before this time.")] = "",
+    where: Where = "",
+    rate: Annotated[float, typer.Option(help="Messages a second; 0: no limit.")] = 0.0,
+    state: Annotated[str, typer.Option(help="A folder for its plan.")] = "",
+) -> Job:
+    """Send messages of the past to a topic again, from a log or from a lake."""
+    topics, target = work.topics(topic), work.place(to)
+    if len(topics) != 1 or not name:
+        raise InvalidInput("a replay needs one --topic, and a --name to go on under")
+    return lambda spark: work.pipelines.replay(
+        spark,
+        work.source if lake else work.broker(work.source),
+        work.broker(target),
+        topics[0],
+        name=name,
+        from_topic=from_topic or topics[0],
+        lake=lake,
+        start_us=_time_us(since),
+        end_us=_time_us(until),
+        where=where,
+        rate=rate or None,
+        state=state,
+        every_s=work.pause_s,
+        report=_say,
+    )
+
+
+DEAD_LETTERS = """
+[bold]Examples[/bold]
+
+What died of what; then back to work with what timed out:
+
+[cyan]  penstock pipeline run dead-letters --from ./data --topic orders[/cyan]
+
+[cyan]  penstock pipeline run dead-letters --from ./data --topic orders --redrive --where "error like '%timeout%'"[/cyan]
+"""  # noqa: E501 - a line break in here would be one on the screen
+
+
+@_pipeline("dead-letters", examples=DEAD_LETTERS)
+def dead_letters(
+    work: Work,
+    topic: Topics = None,
+    where: Where = "",
+    redrive: Annotated[bool, typer.Option("--redrive", help="Send them back to work.")] = False,
+    discard: Annotated[bool, typer.Option("--discard", help="Throw them away.")] = False,
+) -> Job:
+    """Sort dead letters by what they died of; send them back to work, or throw them away."""
+    topics = work.topics(topic)
     if redrive and discard:
         raise InvalidInput("give --redrive or --discard, not both")
-    pipelines = _pipelines()
-    topics = list(topic or ())
-    pause_s = 1.0 if follow else parse_ns(every, "every") / 1e9 if every else None
-    if name != "compact" and not topics:
-        raise InvalidInput("say which topics: --topic")
-    if name in ("archive", "replay", "rollup") and not to:
-        raise InvalidInput(f"{name} needs --to")
-    with pipelines.session(master, f"penstock {name}") as spark:
-        while True:
-            if name == "archive":
-                done = pipelines.archive(
-                    spark,
-                    source,
-                    to,
-                    topics,
-                    lake_format=lake_format,
-                    schema=schema,
-                    group=group,
-                    every_s=pause_s,
-                    report=_say,
-                )
-            elif name == "replay":
-                if len(topics) != 1 or not job:
-                    raise InvalidInput("a replay needs one --topic, and a --name to go on under")
-                done = pipelines.replay(
-                    spark,
-                    source,
-                    to,
-                    topics[0],
-                    name=job,
-                    from_topic=from_topic or topics[0],
-                    lake=lake,
-                    start_us=_time_us(since),
-                    end_us=_time_us(until),
-                    where=where,
-                    rate=rate or None,
-                    state=state,
-                    report=_say,
-                )
-            elif name == "dead-letters":
-                action = "redrive" if redrive else "discard" if discard else "triage"
-                done = pipelines.dead_letters(
-                    spark, source, topics, action=action, where=where, report=_say
-                )
-                _show_causes(done)
-            elif name == "rollup":
-                done = pipelines.rollup(spark, source, topics, to, report=_say)
+    action = "redrive" if redrive else "discard" if discard else "triage"
+    return lambda spark: work.pipelines.dead_letters(
+        spark, work.broker(work.source), topics, action=action, where=where, report=_say
+    )
+
+
+@_pipeline("rollup")
+def rollup(work: Work, to: To = "", topic: Topics = None) -> Job:
+    """Count messages and bytes by the minute, as tables and a chart."""
+    topics, folder = work.topics(topic), work.place(to)
+    return lambda spark: work.pipelines.rollup(
+        spark, work.broker(work.source), topics, folder, report=_say
+    )
+
+
+@_pipeline("compact")
+def compact(
+    work: Work,
+    unique_by: Annotated[str, typer.Option(help="id or key, to drop duplicates.")] = "",
+) -> Job:
+    """Rewrite a lake table in fewer files, without duplicates if that is wanted."""
+    return lambda spark: work.pipelines.compact(
+        spark, work.source, unique_by=unique_by or None, report=_say
+    )
+
+
+@contextmanager
+def _progress(spark: Any, name: str) -> Iterator[None]:
+    """On a terminal: how many tasks of the present jobs are done."""
+    if not _err.is_terminal:
+        yield
+        return
+    ended = Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def look(status: Status) -> None:
+        while not ended.wait(0.5):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            stages = [stage for stage in stages if stage is not None]
+            if stages:
+                tasks = sum(stage.numTasks for stage in stages)
+                finished = sum(stage.numCompletedTasks for stage in stages)
+                status.update(f"{name}: {finished:,} of {tasks:,} tasks")
             else:
-                done = pipelines.compact(spark, source, unique_by=unique_by or None, report=_say)
-            _show(name, done)
-            if pause_s is None or name != "rollup":
-                return
-            time.sleep(pause_s)
+                status.update(f"{name}: planning, or waiting")
 
-
-def _pipelines() -> Any:
-    try:
-        return import_module("penstock.spark.pipelines")
-    except ModuleNotFoundError as exc:
-        if exc.name not in ("pyspark", "deltalake", "pandas"):
-            raise
-        raise MissingExtra("spark", "a pipeline") from None
+    with _err.status(f"{name}: starting") as status:
+        looking = Thread(target=look, args=(status,), daemon=True)
+        looking.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            looking.join()
 
 
 def _say(line: str) -> None:
-    _err.print(line, markup=False, highlight=False)
+    _err.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _show(name: str, done: Any) -> None:
     """What was done, a line each."""
+    if getattr(done, "causes", None):
+        _show_causes(done)
     print(f"{name}: done")
     for field, value in msgspec.structs.asdict(done).items():
         if value in ([], {}, "", None) or field == "causes":
@@ -173,8 +343,6 @@ def _show(name: str, done: Any) -> None:
 
 
 def _show_causes(done: Any) -> None:
-    if not done.causes:
-        return
     table = Table("letters", "topic", "reason", "hour", "error", "a sample")
     for cause in done.causes:
         sample = cause.samples[0] if cause.samples else ""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import tables, values
+from penstock.cli.completion import topic_names
 from penstock.cli.progress import ByteProgress
 from penstock.cli.session import Session, connected
 from penstock.cli.signals import Signals
@@ -115,7 +116,9 @@ def _own_options(message: NewMessage) -> dict[str, Any]:
 
 def _publish(
     session: Session,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Where to.")
+    ],
     value: Annotated[
         list[str] | None,
         typer.Argument(

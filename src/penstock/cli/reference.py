@@ -34,16 +34,7 @@ def cli_part() -> str:
     page = "\n## Exit codes\n\n| code | when |\n|---|---|\n"
     page += "".join(f"| {int(code)} | {_cell(docs[code.name])} |\n" for code in Exit)
     root: Any = typer.main.get_command(build(*COMMANDS))
-    for name in COMMANDS:
-        command = root.commands[name]
-        inner = getattr(command, "commands", None)
-        if inner is None:
-            page += _section(f"penstock {name}", command, 2)
-            continue
-        page += f"\n## penstock {name}\n\n{COMMANDS[name].help}\n"
-        for sub, each in inner.items():
-            page += _section(f"penstock {name} {sub}", each, 3)
-    return page
+    return page + "".join(_sections(f"penstock {name}", root.commands[name]) for name in COMMANDS)
 
 
 def config_part() -> str:
@@ -73,6 +64,17 @@ def docstrings_of(kind: type) -> dict[str, str]:
             ):
                 found[name] = " ".join(doc.split())
     return found
+
+
+def _sections(path: str, command: Any, level: int = 2) -> str:
+    """A command, or a group of them with all that is in it."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        return _section(path, command, level)
+    text = f"\n{'#' * level} {path}\n\n{_plain(command.help or '')}\n"
+    return text + "".join(
+        _sections(f"{path} {name}", each, level + 1) for name, each in inner.items()
+    )
 
 
 def _section(path: str, command: Any, level: int) -> str:

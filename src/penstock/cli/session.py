@@ -194,12 +194,12 @@ def connected(
     """The function as typer sees it: with the shared options instead of the session."""
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     shared = [
-        _option("data", Data, None),
-        _option("url", Url, None),
-        _option("api_key", ApiKey, None),
-        _option("tls_ca", TlsCa, None),
-        *([_option("namespace", Namespace, None)] if in_namespace else []),
-        _option("as_json", Json, False),
+        option("data", Data, None),
+        option("url", Url, None),
+        option("api_key", ApiKey, None),
+        option("tls_ca", TlsCa, None),
+        *([option("namespace", Namespace, None)] if in_namespace else []),
+        option("as_json", Json, False),
     ]
 
     def run(**options: Any) -> None:
@@ -209,12 +209,13 @@ def connected(
         with Session(where, as_json=as_json, makes_folder=makes_folder) as session:
             function(session, **options)
 
-    return guarded(_with_options(run, function, [*own, *shared]))
+    return guarded(with_options(run, function, [*own, *shared]))
 
 
-def _with_options(
-    run: Function, function: Function, parameters: Sequence[inspect.Parameter]
+def with_options(
+    run: Function, function: Callable[..., Any], parameters: Sequence[inspect.Parameter]
 ) -> Function:
+    """What typer is to see of `run`: the parameters, and the words and the name of a function."""
     named = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     run.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in named}
@@ -223,7 +224,7 @@ def _with_options(
     return run
 
 
-def _option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def option(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )

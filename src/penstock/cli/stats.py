@@ -16,6 +16,7 @@ from rich.text import Text
 
 from penstock.broker.stats import TopicStats
 from penstock.cli import tables
+from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, connected
 from penstock.cli.units import size
 from penstock.durations import parse_ns
@@ -49,7 +50,8 @@ _HEAD = (
 def _stats(
     session: Session,
     topic: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC", help="Only these; else all.")
+        list[str] | None,
+        typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Only these; else all."),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Keep a live screen, until Ctrl-C.")
@@ -125,7 +127,7 @@ def _screen(target: str, found: Sequence[TopicStats], height: int) -> Group:
 
 
 def _look(session: Session, topics: list[str] | None) -> list[TopicStats]:
-    return [session.ps.stats(topic) for topic in topics or session.ps.topics()]
+    return [session.ps.stats(topic) for topic in topics] if topics else session.ps.all_stats()
 
 
 def _row(stats: TopicStats) -> tuple[object, ...]:

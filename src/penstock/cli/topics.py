@@ -9,13 +9,17 @@ import typer
 
 from penstock.broker.settings import TopicSettings
 from penstock.cli import tables, values
+from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, Yes, command
 from penstock.cli.units import size
 from penstock.durations import text
 
 commands = typer.Typer()
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.")]
+NewTopic = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.")]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="The name of the topic.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Argument(
@@ -44,7 +48,7 @@ Five retries, after 1 s, 3 s, 9 s and so on up to 2 minutes:
 @command(commands, examples=CREATE, makes_folder=True)
 def create(
     session: Session,
-    topic: Topic,
+    topic: NewTopic,
     settings: Settings = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", help="The same as partitions=N.")
@@ -67,7 +71,7 @@ def create(
 @command(commands, "list")
 def list_(session: Session) -> None:
     """List the topics of a namespace, with what is in them."""
-    found = [session.ps.stats(topic) for topic in session.ps.topics()]
+    found = session.ps.all_stats()
     if session.json:
         tables.document({"topics": found})
         return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
+import asyncio
+from asyncio import Future
 from typing import Any
 
 from starlette.applications import Starlette
@@ -66,5 +67,15 @@ class _Api:
         request = Request(
             scope["method"], path.partition("?")[0], query, dict(scope["headers"]), body, client
         )
-        answer = self._door.handle(request)
-        return await answer if inspect.isawaitable(answer) else answer
+        answered: Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def send(answer: Answer) -> None:
+            if not answered.done():  # or nobody waits for it any more
+                answered.set_result(answer)
+
+        waiting = self._door.handle(request, send)
+        try:
+            return await answered
+        finally:
+            if waiting is not None:
+                waiting.cancel()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from asyncio import Future
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from types import CoroutineType
 from typing import Any, TypeVar
 
 import msgspec
@@ -49,6 +49,7 @@ _logger = logging.getLogger("penstock.server")
 T = TypeVar("T")
 
 _UNKNOWN = "unknown"
+_LATER = (Future, CoroutineType)
 _OUR_PATHS = {each.path.encode() for each in ENDPOINTS if not each.in_namespaces}
 
 
@@ -80,8 +81,11 @@ class Door:
         self._per_key = _limiter(config.rate_per_key, config.burst_per_key)
         self._per_address = _limiter(config.rate_per_address, config.burst_per_address)
 
-    def handle(self, request: Request) -> Answer | Awaitable[Answer]:
-        """The answer, at once where that is possible."""
+    def handle(self, request: Request, send: Callable[[Answer], None]) -> Future[Any] | None:
+        """Give `send` the answer: at once where that is possible.
+
+        Otherwise, what it waits for is returned; who cancels that does not want it any more.
+        """
         began = time.perf_counter()
         endpoint: Endpoint | None = None
         key: Key | None = None
@@ -94,15 +98,13 @@ class Door:
             call = Call(self, request, parameters, key)
             self._parse(call, endpoint)
             outcome = endpoint.handler(call)
-            if type(outcome) is Answer or not inspect.isawaitable(outcome):
-                return self._finish(request, endpoint, key, began, _answer(outcome, endpoint))
+            if isinstance(outcome, _LATER):
+                return self._later(outcome, request, endpoint, key, began, send)
+            answer = _answer(outcome, endpoint)
         except Exception as exc:  # noqa: BLE001 - it becomes the answer
             answer = self._failed(exc, request)
-            return self._finish(request, endpoint, key, began, answer)
-        if isinstance(outcome, Future):
-            # A poll: nothing but a callback waits for it, so that many can be open.
-            return self._chain(outcome, request, endpoint, key, began)
-        return self._wait(outcome, request, endpoint, key, began)
+        self._finish(request, endpoint, key, began, answer, send)
+        return None
 
     def knows(self, url: bytes) -> bool:
         """Whether an address is one of ours, be there something or not."""
@@ -112,7 +114,8 @@ class Door:
         """The answer to a request that did not get as far as to be one."""
         request = Request(method, path, "", {}, b"", client)
         answer = problem_answer(error, path)
-        return self._finish(request, None, None, time.perf_counter(), answer)
+        self._finish(request, None, None, time.perf_counter(), answer)
+        return answer
 
     async def aside(self, work: Callable[..., T], *args: Any) -> T:
         """Do something that takes long, or waits for the disk, beside the event loop."""
@@ -132,46 +135,30 @@ class Door:
     def close(self) -> None:
         self._log.close()
 
-    async def _wait(
+    def _later(
         self,
-        outcome: Awaitable[Any],
+        outcome: Future[Any] | CoroutineType[Any, Any, Any],
         request: Request,
         endpoint: Endpoint,
         key: Key | None,
         began: float,
-    ) -> Answer:
-        try:
-            answer = _answer(await outcome, endpoint)
-        except Exception as exc:  # noqa: BLE001 - it becomes the answer
-            answer = self._failed(exc, request)
-        return self._finish(request, endpoint, key, began, answer)
-
-    def _chain(
-        self,
-        outcome: Future[Any],
-        request: Request,
-        endpoint: Endpoint,
-        key: Key | None,
-        began: float,
-    ) -> Future[Answer]:
-        answered: Future[Answer] = outcome.get_loop().create_future()
+        send: Callable[[Answer], None],
+    ) -> Future[Any]:
+        # A poll is a future, so that nothing but a callback waits for it: many can be open.
+        if not isinstance(outcome, Future):
+            outcome = asyncio.get_running_loop().create_task(outcome)
 
         def done(outcome: Future[Any]) -> None:
-            if answered.done():
+            if outcome.cancelled():
                 return
             try:
                 answer = _answer(outcome.result(), endpoint)
             except Exception as exc:  # noqa: BLE001 - it becomes the answer
                 answer = self._failed(exc, request)
-            answered.set_result(self._finish(request, endpoint, key, began, answer))
-
-        def given_up(answered: Future[Answer]) -> None:
-            if answered.cancelled():
-                outcome.cancel()
+            self._finish(request, endpoint, key, began, answer, send)
 
         outcome.add_done_callback(done)
-        answered.add_done_callback(given_up)
-        return answered
+        return outcome
 
     def _authenticate(
         self, request: Request, endpoint: Endpoint, parameters: dict[str, str]
@@ -246,12 +233,14 @@ class Door:
         key: Key | None,
         began: float,
         answer: Answer,
-    ) -> Answer:
+        send: Callable[[Answer], None] | None = None,
+    ) -> None:
         took_s = time.perf_counter() - began
+        if send is not None:
+            send(answer)  # the rest while it is on its way
         name = endpoint.name if endpoint is not None else _UNKNOWN
         self.requests.count(name, answer.status, took_s, len(request.body), len(answer.body))
         self._log.write(request, answer, took_s, key)
-        return answer
 
 
 def _answer(outcome: Any, endpoint: Endpoint) -> Answer:

@@ -30,6 +30,10 @@ class Request(msgspec.Struct, gc=False):
     client: str
     """The address that it came from."""
 
+    def again(self, body: bytes, client: str) -> Request:
+        """The same question with another body."""
+        return Request(self.method, self.path, self.query, self.headers, body, client)
+
     def content_type(self) -> str:
         """Without parameters, in lower case; empty if there is none."""
         return _media_type(self.headers.get(b"content-type", b""))

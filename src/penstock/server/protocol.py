@@ -7,16 +7,19 @@ protocol with all that has come, and goes the usual way through the application.
 Requests of a connection are answered in their order; what a client sends ahead is kept, within
 limits, until it is their turn. Whoever hangs up while waiting is noticed at once, and gets no
 messages that nobody would settle.
+
+Programs say the same again and again. So what the parser made of the head of a request is
+remembered, and a request that comes whole with the very same head need not be parsed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 from asyncio import Future
 from collections import deque
+from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -30,18 +33,31 @@ if TYPE_CHECKING:
 
     from penstock.server.door import Door
 
-_HEADS = {
-    status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
-}
 _PIPELINE_MAX = 64
 _IN_BODY = -(1 << 62)
 _LINE_BYTES = 4  # what a header takes beside its name and value
+_HEAD_END = b"\r\n\r\n"
+_KNOWN_MAX = 1024
+_KNOWN_BYTES_MAX = 1024  # of a head that is remembered: all of them take a few MB at the most
+_PLAIN_NOT = {b"transfer-encoding", b"expect", b"upgrade"}
+"""Headers of requests that are not just a head and as much body as it says."""
+
+
+class _Known(NamedTuple):
+    """What a head says."""
+
+    request: Request
+    """Without the body, and without who asks."""
+    keep: bool
+    body_bytes: int
 
 
 class Protocol(asyncio.Protocol):
-    """One connection. `door` is set on a subclass, by `protocol_of`."""
+    """One connection. `door` and `known` are set on a subclass, by `protocol_of`."""
 
     door: Door
+    known: dict[bytes, _Known]
+    """By their heads, requests that were parsed before, on any connection."""
 
     def __init__(
         self,
@@ -66,8 +82,10 @@ class Protocol(asyncio.Protocol):
         self._since = self._loop.time()  # when the present state began
         self._first = True
         self._elsewhere = False  # the connection is uvicorn's
-        self._waiting: Future[Answer] | None = None
+        self._answering: tuple[Request, bool] | None = None  # and whether to keep the connection
+        self._waiting: Future[Any] | None = None  # what its answer waits for
         self._ahead: deque[tuple[Request, bool]] = deque()
+        self._parsed: tuple[Request, bool] | None = None  # the last one of what has just come
         self._closing = False
 
     # What the transport calls.
@@ -87,6 +105,22 @@ class Protocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
+        if self._reading or self._answering is not None:
+            self._parse(data)
+            return
+        head_bytes = data.find(_HEAD_END, 0, _KNOWN_BYTES_MAX) + len(_HEAD_END)
+        known = self.known.get(data[:head_bytes])
+        if known is not None and head_bytes + known.body_bytes == len(data):
+            request, keep, _ = known
+            body, self._first = data[head_bytes:], False
+            self._begin(request.again(body, self._address), keep)
+            return
+        self._parsed = None
+        self._parse(data)
+        if self._parsed is not None and head_bytes >= len(_HEAD_END):
+            self._remember(data, head_bytes, *self._parsed)
+
+    def _parse(self, data: bytes) -> None:
         if not self._reading:
             self._reading = True
             self._since = self._loop.time()
@@ -115,7 +149,7 @@ class Protocol(asyncio.Protocol):
     def shutdown(self) -> None:
         """The server is stopping: what was asked is answered, then it is over."""
         self._closing = True
-        if self._waiting is None and not self._ahead:
+        if self._answering is None:
             self.transport.close()
 
     def look_after(self, now: float, request_s: float, idle_s: float) -> None:
@@ -126,7 +160,7 @@ class Protocol(asyncio.Protocol):
         if self.transport.get_write_buffer_size():
             if passed_s > request_s:
                 self.transport.abort()  # it does not take its answer
-        elif self._waiting is not None:
+        elif self._answering is not None:
             return
         elif self._reading:
             if passed_s > request_s:
@@ -196,7 +230,8 @@ class Protocol(asyncio.Protocol):
             self._address,
         )
         keep = parser.should_keep_alive()
-        if self._waiting is None and not self._ahead:
+        self._parsed = request, keep
+        if self._answering is None:
             self._begin(request, keep)
         elif len(self._ahead) < _PIPELINE_MAX:
             self._ahead.append((request, keep))
@@ -204,44 +239,48 @@ class Protocol(asyncio.Protocol):
         else:
             self._refuse(RequestTooLarge(f"more than {_PIPELINE_MAX} requests sent ahead"))
 
+    def _remember(self, data: bytes, head_bytes: int, request: Request, keep: bool) -> None:
+        """What came was one request. If it was but a head and its body, know it the next time."""
+        if (
+            len(data) - head_bytes != len(request.body)
+            or not _PLAIN_NOT.isdisjoint(request.headers)
+            or not self.door.knows(request.path.encode("latin-1"))
+        ):
+            return
+        if len(self.known) >= _KNOWN_MAX:
+            self.known.clear()
+        self.known[data[:head_bytes]] = _Known(request.again(b"", ""), keep, len(request.body))
+
     # Answering.
 
     def _begin(self, request: Request, keep: bool) -> None:
-        answer = self.door.handle(request)
-        if type(answer) is Answer:
-            self._write(answer, keep, request.method)
-            return
-        if inspect.iscoroutine(answer):
-            answer = self._loop.create_task(answer)
-        assert isinstance(answer, Future)
-        self._waiting = answer
+        self._answering = request, keep
+        self._waiting = self.door.handle(request, self._send)
 
-        def done(future: Future[Answer]) -> None:
+    def _send(self, answer: Answer) -> None:
+        """The door has the answer: at once, or after it had to wait."""
+        assert self._answering is not None
+        (request, keep), self._answering = self._answering, None
+        if self.transport.is_closing():
+            return
+        self._write(answer, keep, request.method)
+        if self._waiting is not None:
             self._waiting = None
-            if future.cancelled() or self.transport.is_closing():
-                return
-            self._write(future.result(), keep, request.method)
-            while self._ahead and self._waiting is None and not self.transport.is_closing():
+            while self._ahead and self._answering is None and not self.transport.is_closing():
                 self._begin(*self._ahead.popleft())
             if not self._ahead and not self.transport.is_closing():
                 self.transport.resume_reading()
 
-        answer.add_done_callback(done)
-
     def _write(self, answer: Answer, keep: bool, method: str = "") -> None:
         keep = keep and not self._closing
         body = answer.body
-        parts = [_HEADS[answer.status]]
-        if answer.content_type:
-            parts.append(f"content-type: {answer.content_type}\r\n".encode())
-        for name, value in answer.headers:
-            parts.append(f"{name}: {value}\r\n".encode("latin-1", "replace"))
+        start = _start(answer.status, answer.content_type)
+        more = "".join([f"{name}: {value}\r\n" for name, value in answer.headers])
         if answer.status != 204:
-            parts.append(b"content-length: %d\r\n" % len(body))
-        parts.append(b"\r\n" if keep else b"connection: close\r\n\r\n")
-        if method != "HEAD":
-            parts.append(body)
-        self.transport.write(b"".join(parts))
+            more += f"content-length: {len(body)}\r\n"
+        more += "\r\n" if keep else "connection: close\r\n\r\n"
+        end = more.encode("latin-1", "replace")
+        self.transport.write(start + end if method == "HEAD" else b"".join((start, end, body)))
         self._since = self._loop.time()
         if not keep:
             self.transport.close()
@@ -276,4 +315,11 @@ class Protocol(asyncio.Protocol):
 
 
 def protocol_of(door: Door) -> type[Protocol]:
-    return type("BoundProtocol", (Protocol,), {"door": door})
+    return type("BoundProtocol", (Protocol,), {"door": door, "known": {}})
+
+
+@cache
+def _start(status: int, content_type: str) -> bytes:
+    """How an answer begins; there are few."""
+    start = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+    return (start + f"content-type: {content_type}\r\n" * bool(content_type)).encode("latin-1")

@@ -7,6 +7,7 @@ finished, and the folder is left clean. A second signal, or the time limit, cuts
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import os
@@ -56,6 +57,8 @@ def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> N
             if config.log_level == "debug":
                 log = AccessLog(sys.stdout.buffer)
             door = Door(broker, config, keys, log=log, files=files)
+            gc.collect()
+            gc.freeze()  # what is there now stays: no need to search it for garbage ever again
             try:
                 _run(Server(door), sock, lambda: _tell(url, ready))
             finally:

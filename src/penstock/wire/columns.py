@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from penstock.broker.partition import Delivered
 from penstock.record.batch import Batch
-from penstock.record.plain import Laid, Plain
+from penstock.record.plain import Laid, Plain, body_of
 from penstock.record.schema import BITS, FIELDS, Priority, schema_of
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
@@ -62,10 +62,7 @@ def encode_new(batch: Batch, dedup_ids: Sequence[bytes | None] | None = None) ->
     if dedup_ids is not None:
         data = _columns(batch, columns).append_column(_DEDUP, pa.array(dedup_ids, pa.binary()))
         return b"".join((data.schema.serialize(), data.serialize(), _END))
-    if isinstance(batch, Plain) and columns == BITS["value"]:
-        return b"".join((_schema_bytes(columns), batch.body(), _END))
-    data = batch.data if columns == batch.columns else _columns(batch, columns)
-    return b"".join((_schema_bytes(columns), data.serialize(), _END))
+    return b"".join((_schema_bytes(columns), *_laid(batch, columns), _END))
 
 
 def encode_delivered(delivered: Sequence[Delivered]) -> bytes:
@@ -134,10 +131,7 @@ def encode_compact(delivered: Sequence[Delivered]) -> tuple[bytes, bytes] | None
     parts: list[Any] = [_schema_bytes(columns or BITS["value"])]
     for each in delivered:
         for batch, _ in each.pieces:
-            if isinstance(batch, Plain) and columns == BITS["value"]:
-                parts.append(batch.body())
-            else:
-                parts.append(_columns(batch, columns).serialize())
+            parts += _laid(batch, columns)
     parts.append(_END)
     return b"".join(parts), _piece_encoder.encode(pieces)
 
@@ -208,6 +202,17 @@ def decode_read(body: bytes) -> tuple[list[Batch], bytes]:
     stream = pa.ipc.open_stream(body)
     about = (stream.schema.metadata or {}).get(_META, b"")
     return [_batch(data) for data in stream], about
+
+
+def _laid(batch: Batch, columns: int) -> Sequence[Any]:
+    """The Arrow message of a batch, in parts; of values alone it needs no help from Arrow."""
+    if columns == BITS["value"]:
+        if isinstance(batch, Plain):
+            return (batch.body(),)
+        parts = body_of(batch.values)
+        if parts is not None:
+            return parts
+    return ((batch.data if columns == batch.columns else _columns(batch, columns)).serialize(),)
 
 
 def _columns(batch: Batch, columns: int) -> pa.RecordBatch:

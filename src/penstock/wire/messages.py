@@ -226,6 +226,16 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     refused: list[Refusal]
 
 
+class DamageView(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets that the log should hold and cannot give, and why."""
+
+    segment: str
+    position: int
+    first_offset: int
+    next_offset: int
+    reason: str
+
+
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a partition, and where to read on."""
 
@@ -233,6 +243,8 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     next_offset: int
     start: int
     end: int
+    damage: list[DamageView] = []
+    """What is missing among the messages because it was found damaged."""
 
 
 class DelayedView(msgspec.Struct, frozen=True, kw_only=True):

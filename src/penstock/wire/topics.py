@@ -8,6 +8,7 @@ import msgspec
 
 from penstock.broker.dead_letters import Letter, Origin
 from penstock.broker.settings import TopicSettings
+from penstock.broker.stats import TopicStats
 from penstock.wire.messages import MessageView, Small, Whole, message_of, view
 from penstock.wire.values import Place, Seconds
 
@@ -151,10 +152,12 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     ack_rate: float
 
 
-class TopicTable(msgspec.Struct, frozen=True, kw_only=True):
+class TopicTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     topics: list[TopicRow]
     total: int
     """Topics that fit, on all pages."""
+    details: list[TopicStats] = []
+    """Of the same topics, by partition, group and priority; if asked for."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +192,8 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     descending: bool = False
     offset: Whole = 0
     limit: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 100
+    details: bool = False
+    """Give all that is known of each topic, too."""
 
 
 def letter_view(letter: Letter) -> LetterView:

@@ -169,6 +169,8 @@ class Feeder:
                 )
             await self._settle(message, outcome)
         except asyncio.CancelledError:
+            if message in self._lost:
+                return  # it is not ours to settle: another one may have it already
             # Told to stop, and it took too long. Whoever is next can have it at once.
             await self._settle(message, Outcome(verdict="retried", delay_ns=0, error="given back"))
         finally:
@@ -251,6 +253,8 @@ class Feeder:
                 if message in self._in_hand:  # not settled meanwhile
                     self._lost.add(message)
                     _logger.warning("%s: %s is lost: %s", self.name, message.id, error)
+                    if self._consumer.handler.is_async:  # a thread cannot be stopped
+                        self._in_hand[message].cancel()
 
 
 async def _until_any_ends(work: Sequence[Any], stopping: asyncio.Event) -> None:

@@ -95,7 +95,6 @@ def test_a_file_that_was_not_finished_is_finished_at_the_signal(folder: Shell) -
     (folder.cwd / "lake").mkdir()
     following = folder.start("consume", "orders", "-g", "g", "-f", "--out", "lake")
     until(following, lambda: list((folder.cwd / "lake").glob("*.part")))
-    time.sleep(0.3)
     following.send_signal(signal.SIGINT)
     following.communicate(timeout=30)
     assert following.returncode == Exit.INTERRUPTED
@@ -138,7 +137,6 @@ def test_an_interrupted_publish_says_how_much_is_there(folder: Shell) -> None:
     publishing.stdin.flush()
     log = folder.cwd / "data" / "topics" / "default" / "orders"
     until(publishing, lambda: any(path.stat().st_size for path in log.rglob("*.log")))
-    time.sleep(0.3)
     publishing.send_signal(signal.SIGINT)
     assert publishing.stderr is not None
     said = publishing.stderr.read()
@@ -182,19 +180,36 @@ def test_help_is_quick_because_it_loads_no_command() -> None:
     assert done.stderr.strip() == "[]"
 
 
-def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
-    def complete(words: str, number: int) -> list[str]:
-        environ = {
-            "_PENSTOCK_COMPLETE": "complete_bash",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(number),
-        }
-        return run(**environ).lines
+def complete(*words: str) -> list[str]:
+    """What bash is told when the tab key is pressed behind the last word."""
+    environ = {
+        "_PENSTOCK_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("penstock", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    return [line for line in run(**environ).lines if line]
 
-    assert complete("penstock to", 1) == ["topic"]
-    assert set(complete("penstock topic ", 2)) >= {"create", "list", "describe", "alter"}
-    assert complete("penstock key create x --role re", 5) == ["readonly"]
-    assert "--priority" in complete("penstock publish --pri", 2)
+
+def test_a_shell_completes_commands_and_options() -> None:
+    assert complete("to") == ["topic"]
+    assert set(complete("topic", "")) >= {"create", "list", "describe", "alter"}
+    assert complete("key", "create", "x", "--role", "re") == ["readonly"]
+    assert "--priority" in complete("publish", "--pri")
+
+
+def test_a_shell_completes_the_names_of_topics(sh: Shell) -> None:
+    for name in ("orders", "orders-eu", "payments"):
+        sh("topic", "create", name)
+    assert complete("publish", *sh.where, "ord") == ["orders", "orders-eu"]
+    assert complete("topic", "describe", *sh.where, "") == ["orders", "orders-eu", "payments"]
+    assert complete("group", "list", *sh.where, "p") == ["payments"]
+    assert complete("topic", "create", *sh.where, "ord") == []
+
+
+def test_where_no_topics_can_be_found_the_shell_offers_none(tmp_path: Path) -> None:
+    assert complete("publish", "--data", str(tmp_path / "nowhere"), "ord") == []
+    assert complete("publish", "--url", "http://127.0.0.1:9", "ord") == []
+    assert complete("publish", "ord") == []
 
 
 @pytest.mark.parametrize(
@@ -216,7 +231,7 @@ def test_a_bug_is_exit_7_and_shows_where(folder: Shell, monkeypatch: pytest.Monk
     def broken(self: Client) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(Client, "topics", broken)
+    monkeypatch.setattr(Client, "all_stats", broken)
     folder("topic", "create", "orders")
     done = run("topic", "list", *folder.where)
     assert done.code == Exit.FAILED

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.client.remote import operations
 from tests.integration.broker.world import Background, until
 from tests.integration.server.asking import Http
 from tests.integration.server.running import RunningServer
@@ -268,6 +269,17 @@ def test_the_table_of_topics_is_sorted_searched_and_paged(http: Http, broker: Br
     summary = http.get("/v1/stats").json
     assert (summary["topics"], summary["messages"], summary["depth"]) == (6, 10, 10)
     assert http.get("/v1/stats/topics?sort=colour").code == "invalid_input"
+
+
+def test_the_stats_of_many_topics_take_few_requests(
+    ps: Any, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "_STATS_PAGE", 7)
+    names = [f"t{n:02}" for n in range(20)]
+    for name in names:
+        ps.create_topic(name)
+    assert [stats.topic for stats in ps.all_stats()] == names
+    until(lambda: server.door.requests.statuses["topic_table", 200] == 3)
 
 
 # What is refused.

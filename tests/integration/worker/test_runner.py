@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock.errors import InvalidInput, TopicNotFound
-from tests.integration.worker.conftest import Place, Working, until
+from tests.integration.worker.conftest import Place, Server, Working, until
 
 
 class Order(msgspec.Struct):
@@ -206,6 +206,32 @@ def test_what_does_not_end_in_time_is_given_back_at_once(place: Place, kind: str
         assert again.delivery_count == 2
         again.ack()
     never.set()
+
+
+def test_an_async_handler_whose_lease_is_lost_is_cancelled(shared_server: Server) -> None:
+    place = Place(shared_server.url, "lost-lease")
+    publish(place, [Order(1)], max_retries=0)
+    app = place.app()
+    story: list[str] = []
+
+    @app.consumer("orders", group="g", visibility="300ms")
+    async def work(order: Order) -> None:
+        story.append("begun")
+        if len(story) > 1:
+            return
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            story.append("cancelled")
+            raise
+
+    with Working(app) as working:
+        until(lambda: story == ["begun"])
+        with place.connect() as ps:
+            ps.seek("orders", "g", "earliest")  # every lease of the group is void
+        until(lambda: sorted(story) == ["begun", "begun", "cancelled"])
+        until(lambda: left(place) == (0, 0))  # what was lost was neither acked nor given up
+        working.stop()
 
 
 def test_a_handler_that_ends_the_thread_only_fails_its_message(place: Place) -> None:

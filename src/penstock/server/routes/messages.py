@@ -15,7 +15,7 @@ from penstock.broker.settings import parse_ttl_us
 from penstock.broker.topic import Placed, Producer
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import InvalidInput, RequestTooLarge
-from penstock.log.base import DONE
+from penstock.log.base import DONE, Batches, Damage
 from penstock.record.batch import Batch
 from penstock.record.plain import Single
 from penstock.record.schema import parse_priority, ulid_text
@@ -26,6 +26,7 @@ from penstock.server.routes.topics import number, positions
 from penstock.wire.columns import ARROW_TYPE, encode_read
 from penstock.wire.messages import (
     EACH_ROW,
+    DamageView,
     MessagePage,
     NewMessage,
     Publish,
@@ -109,6 +110,7 @@ async def peek(call: Call) -> Answer:
 
     def read() -> Answer:
         found: list[Batch] = []
+        damage: list[Damage] = []
         left, at = options.limit, offset
         while at < log.end and left > 0:
             batches = call.broker.read(name, options.partition, at, _PEEK_BYTES)
@@ -117,7 +119,8 @@ async def peek(call: Call) -> Answer:
                     found.append(batch if len(batch) <= left else batch.slice(0, left))
                     left -= len(found[-1])
             at = found[-1].next_offset if left <= 0 and found else batches.next_offset
-        return _page(call, found, at, log.start, log.end)
+            damage += [each for each in batches.damage if each.first_offset < at]
+        return _page(call, Batches(found, at, damage), log.start, log.end)
 
     return await call.door.aside(read)
 
@@ -138,7 +141,7 @@ async def read(call: Call) -> Answer:
 
     def read() -> Answer:
         batches = call.broker.read(name, partition, offset, options.max_bytes)
-        return _page(call, batches.batches, batches.next_offset, log.start, log.end)
+        return _page(call, batches, log.start, log.end)
 
     return await call.door.aside(read)
 
@@ -340,13 +343,19 @@ async def _durable(result: Any, futures: Sequence[ThreadFuture[None]]) -> Answer
     return json_answer(result, 201)
 
 
-def _page(call: Call, batches: Sequence[Batch], next_offset: int, start: int, end: int) -> Answer:
-    if call.request.accepts(ARROW_TYPE):
-        about = MessagePage(messages=[], next_offset=next_offset, start=start, end=end)
-        return Answer(200, ARROW_TYPE, encode_read(batches, msgspec.json.encode(about)))
-    messages = [view(message) for batch in batches for message in batch.messages()]
-    page = MessagePage(messages=messages, next_offset=next_offset, start=start, end=end)
-    return Answer(200, JSON_TYPE, msgspec.json.encode(page))
+def _page(call: Call, read: Batches, start: int, end: int) -> Answer:
+    arrow = call.request.accepts(ARROW_TYPE)
+    page = MessagePage(
+        messages=[] if arrow else [view(message) for batch in read for message in batch.messages()],
+        next_offset=read.next_offset,
+        start=start,
+        end=end,
+        damage=[DamageView(**each._asdict()) for each in read.damage],
+    )
+    about = msgspec.json.encode(page)
+    if arrow:
+        return Answer(200, ARROW_TYPE, encode_read(read.batches, about))
+    return Answer(200, JSON_TYPE, about)
 
 
 def _due_us(call: Call, delay: Duration | None, deliver_at: str | float | None) -> int | None:

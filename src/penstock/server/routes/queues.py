@@ -68,23 +68,16 @@ def receive(call: Call) -> Any:
     """Messages that are ready, under a lease; waits for the first if there are none."""
     body: Receive = call.body
     wait_s = wait_seconds(body.wait)
+    visibility_ns = None if body.visibility is None else parse_ns(body.visibility, "visibility")
     name, group = call.topic, call.group
-    take = partial(
-        call.broker.receive,
-        name,
-        group,
-        body.max_messages,
-        visibility_ns=None if body.visibility is None else parse_ns(body.visibility, "visibility"),
-        consumer=body.consumer,
-        partition=body.partition,
-    )
-    delivered = take()
+    wanted = name, group, body.max_messages, visibility_ns, body.consumer, body.partition
+    delivered = call.broker.receive(*wanted)
     if delivered or not wait_s or call.door.stopping:
         return _received(call, name, group, delivered)
     poll = call.door.polls.wait(
         [name],
         (group, body.partition),
-        lambda: take() or None,
+        lambda: call.broker.receive(*wanted) or None,
         lambda delivered: _received(call, name, group, delivered or []),
         wait_s,
     )
@@ -137,6 +130,8 @@ async def seek(call: Call) -> None:
 
 
 def wait_seconds(wait: str | int | float) -> float:
+    if not wait:
+        return 0.0
     wait_ns = parse_ns(wait, "wait")
     if wait_ns > WAIT_MS_MAX * 1_000_000:
         raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
@@ -166,22 +161,25 @@ def _received(call: Call, name: TopicName, group: str, delivered: list[Delivered
     return json_answer(ReceivedMessages(messages=messages))
 
 
+_ALL_SETTLED = json_answer(Settled(refused=[]))
+
 SettleCall = Callable[[TopicName, int, str, int, Offsets | None], BrokerSettled]
 
 
 def _settle(call: Call, settle: SettleCall) -> Any:
     parts = _settled(call, settle)
-    if all(part.durable is DONE or part.durable.done() for part in parts):
-        return _refusals(parts)
-    return _when_settled(parts)
+    for part in parts:
+        if part.durable is not DONE and not part.durable.done():
+            return _when_settled(parts)
+    return _refusals(parts)
 
 
-def _settle_now(call: Call, settle: SettleCall) -> Settled:
+def _settle_now(call: Call, settle: SettleCall) -> Settled | Answer:
     """On a thread of its own, where waiting is no harm."""
     return _refusals(_settled(call, settle))
 
 
-async def _when_settled(parts: Sequence[_Part]) -> Settled:
+async def _when_settled(parts: Sequence[_Part]) -> Settled | Answer:
     for part in parts:
         if part.durable is not DONE:
             await asyncio.wrap_future(part.durable)
@@ -254,7 +252,11 @@ def _parts(call: Call, name: TopicName) -> list[_Part]:
     return [*parts, *leases.values()]
 
 
-def _refusals(parts: Sequence[_Part]) -> Settled:
+def _refusals(parts: Sequence[_Part]) -> Settled | Answer:
+    refused: list[Refusal] = []
     for part in parts:
-        part.durable.result()
-    return Settled(refused=[refusal for part in parts for refusal in part.refusals()])
+        if part.durable is not DONE:
+            part.durable.result()
+        if part.lost is not None or part.refused:
+            refused += part.refusals()
+    return Settled(refused=refused) if refused else _ALL_SETTLED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from penstock.broker.names import TopicName
 from penstock.broker.stats import TopicStats
@@ -22,7 +23,7 @@ async def topic_stats(call: Call) -> TopicStats:
 @table.add("GET", "/stats", right="describe", result=Summary)
 async def summary(call: Call) -> Summary:
     """Everything together, in one pass. With a namespace in the path, of that one."""
-    rows = await call.door.aside(lambda: list(_rows(call, "")))
+    rows = await call.door.aside(lambda: [_row(*each) for each in _stats(call, _names(call))])
     groups = call.broker.streams.groups()
     return Summary(
         topics=len(rows),
@@ -46,20 +47,26 @@ async def summary(call: Call) -> Summary:
 async def topic_table(call: Call) -> TopicTable:
     """A page of the table of all topics, sorted. With a namespace in the path, of that one."""
     options: TableOptions = call.options
+    page = slice(options.offset, options.offset + options.limit)
 
     def read() -> TopicTable:
+        names = [name for name in _names(call) if options.search in str(name)]
         if options.sort == "topic":
             # Only the rows of the page are computed.
-            names = [name for name in _names(call) if options.search in str(name)]
             names.sort(key=str, reverse=options.descending)
-            page = names[options.offset : options.offset + options.limit]
-            return TopicTable(topics=list(_described(call, page)), total=len(names))
-        rows = list(_rows(call, options.search))
-        rows.sort(key=lambda row: (getattr(row, options.sort), row.topic))
-        if options.descending:
-            rows.reverse()
-        page_of_rows = rows[options.offset : options.offset + options.limit]
-        return TopicTable(topics=page_of_rows, total=len(rows))
+            shown = list(_stats(call, names[page]))
+            total = len(names)
+        else:
+            found = list(_stats(call, names))
+            found.sort(key=lambda each: (getattr(each[1], options.sort), each[0].topic))
+            if options.descending:
+                found.reverse()
+            shown, total = found[page], len(found)
+        return TopicTable(
+            topics=[_row(*each) for each in shown],
+            total=total,
+            details=[stats for _, stats in shown] if options.details else [],
+        )
 
     return await call.door.aside(read)
 
@@ -72,28 +79,25 @@ def _names(call: Call) -> list[TopicName]:
     return call.broker.topics()
 
 
-def _rows(call: Call, search: str) -> Iterator[TopicRow]:
-    return _described(call, [name for name in _names(call) if search in str(name)])
-
-
-def _described(call: Call, names: list[TopicName]) -> Iterator[TopicRow]:
+def _stats(call: Call, names: list[TopicName]) -> Iterator[tuple[TopicName, TopicStats]]:
     for name in names:
-        try:
-            stats = call.broker.stats(name)
-        except TopicNotFound:  # deleted just now
-            continue
-        yield TopicRow(
-            topic=name.topic,
-            namespace=name.namespace,
-            partitions=len(stats.partitions),
-            groups=len(stats.groups),
-            messages=stats.messages,
-            size_bytes=stats.size_bytes,
-            depth=stats.depth,
-            in_flight=stats.in_flight,
-            delayed=stats.delayed,
-            dead=stats.dead,
-            publish_rate=stats.publish_rate,
-            deliver_rate=stats.deliver_rate,
-            ack_rate=stats.ack_rate,
-        )
+        with suppress(TopicNotFound):  # deleted just now
+            yield name, call.broker.stats(name)
+
+
+def _row(name: TopicName, stats: TopicStats) -> TopicRow:
+    return TopicRow(
+        topic=name.topic,
+        namespace=name.namespace,
+        partitions=len(stats.partitions),
+        groups=len(stats.groups),
+        messages=stats.messages,
+        size_bytes=stats.size_bytes,
+        depth=stats.depth,
+        in_flight=stats.in_flight,
+        delayed=stats.delayed,
+        dead=stats.dead,
+        publish_rate=stats.publish_rate,
+        deliver_rate=stats.deliver_rate,
+        ack_rate=stats.ack_rate,
+    )

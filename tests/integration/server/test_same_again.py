@@ -1,0 +1,136 @@
+"""Requests with a head that the server has seen before: what is new about them must not be lost."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.server.keys import KeyStore
+from tests.integration.server.asking import Http
+from tests.integration.server.running import RunningServer
+
+KNOWN_MAX = 1024
+
+
+class Caller:
+    """One connection, on which bytes are sent as they are."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), 10)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._rest = b""
+
+    def status(self) -> int:
+        """Of the next answer."""
+        while b"\r\n\r\n" not in self._rest:
+            self._more()
+        head, _, self._rest = self._rest.partition(b"\r\n\r\n")
+        lines = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        length = int(lines.get(b"content-length", b"0"))
+        while len(self._rest) < length:
+            self._more()
+        self._rest = self._rest[length:]
+        return int(head.split()[1])
+
+    def _more(self) -> None:
+        received = self.sock.recv(65536)
+        assert received, "the server hung up"
+        self._rest += received
+
+
+@pytest.fixture
+def caller(server: RunningServer, http: Http) -> Iterator[Caller]:
+    http.ask("PUT", "/v1/topics/orders")
+    caller = Caller(server.port)
+    yield caller
+    caller.sock.close()
+
+
+def publish(value: bytes, *headers: bytes) -> bytes:
+    lines = [
+        b"POST /v1/topics/orders/messages HTTP/1.1",
+        b"host: x",
+        b"content-type: application/octet-stream",
+        *headers,
+        b"content-length: %d" % len(value),
+    ]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + value
+
+
+def stored(ps: Any) -> list[bytes]:
+    return [message.value for message in ps.peek("orders", limit=10_000)]
+
+
+def test_the_same_head_brings_another_body(caller: Caller, ps: Any) -> None:
+    values = [b"one", b"two", b"six", b"GET / HTTP/1.1\r\n\r\n", b"PUT / HTTP/1.1\r\n\r\n"]
+    for value in values:
+        caller.sock.sendall(publish(value))
+        assert caller.status() == 201
+    assert stored(ps) == values
+
+
+def test_however_requests_are_cut_into_pieces_each_counts_once(caller: Caller, ps: Any) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    values: list[bytes] = []
+    for _ in range(60):
+        some = [b"%07d" % rng.randrange(10**7) for _ in range(rng.choice((1, 1, 1, 2, 5)))]
+        data = b"".join(publish(value) for value in some)
+        while data:
+            size = rng.choice((len(data), len(data), rng.randrange(1, len(data) + 1)))
+            caller.sock.sendall(data[:size])
+            data = data[size:]
+            if data:
+                time.sleep(0.001)  # or the pieces would come as one
+        values += some
+        for _ in some:
+            assert caller.status() == 201, seed
+    assert stored(ps) == values, seed
+
+
+def test_a_body_in_chunks_is_not_taken_for_one_of_a_length(caller: Caller, ps: Any) -> None:
+    chunked = publish(b"").replace(b"content-length: 0", b"transfer-encoding: chunked")
+    for value in (b"one", b"two"):
+        caller.sock.sendall(chunked + b"%x\r\n%b\r\n0\r\n\r\n" % (len(value), value))
+        assert caller.status() == 201
+    assert stored(ps) == [b"one", b"two"]
+
+
+def test_a_key_that_was_revoked_is_refused_also_with_a_head_that_is_known(
+    server: RunningServer, caller: Caller
+) -> None:
+    elsewhere = KeyStore.open(server.config.data)
+    key, token = elsewhere.create("app", "producer")
+    request = publish(b"x", b"authorization: Bearer " + token.encode())
+    for _ in range(3):
+        caller.sock.sendall(request)
+        assert caller.status() == 201
+    elsewhere.revoke(key.id)
+    caller.sock.sendall(request)
+    assert caller.status() == 401
+
+
+def test_a_connection_that_is_to_be_closed_is_closed_the_second_time_too(
+    server: RunningServer, caller: Caller
+) -> None:
+    for _ in range(3):
+        last = Caller(server.port)
+        last.sock.sendall(publish(b"x", b"connection: close"))
+        assert last.status() == 201
+        assert last.sock.recv(1) == b""
+        last.sock.close()
+
+
+def test_only_so_many_heads_are_remembered(server: RunningServer, caller: Caller, ps: Any) -> None:
+    for number in range(KNOWN_MAX + 100):
+        caller.sock.sendall(publish(b"x", b"x-number: %d" % number))
+        assert caller.status() == 201
+    known = server.server.config.http.known  # type: ignore[union-attr]
+    assert 0 < len(known) <= KNOWN_MAX
+    assert len(stored(ps)) == KNOWN_MAX + 100
