@@ -1,6 +1,6 @@
 """A stream that copies the topic `orders` of a server to the topic `copy`, batch by batch.
 
-python -m tests.spark.doomed_stream URL FOLDER
+python -m tests.spark.doomed_stream URL FOLDER BATCH_MESSAGES MASTER
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from penstock.spark.pipelines import session
 
 
 def main() -> None:
-    url, folder = sys.argv[1:]
-    with session("local[2,4]") as spark:
+    url, folder, batch_messages, master = sys.argv[1:]
+    with session(master) as spark:
         stream = spark.readStream.format("penstock").option("url", url)
         frame = stream.options(
-            subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="7000"
+            subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=batch_messages
         ).load()
         copy = frame.repartition(2).select("key", "value").writeStream.format("penstock")
         copy = copy.options(url=url, topic="copy")

@@ -6,13 +6,16 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import deltalake
 import pytest
 
 import penstock
 from penstock.client.client import Client
+from penstock.errors import InvalidInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +58,8 @@ def test_archive_then_tier_then_compact_then_replay(
         return archive(spark, shop, lake, ["orders"], lake_format=lake_format, schema=schema).rows
 
     assert run() == 300
+    with penstock.connect(shop) as ps:  # as if it had been killed before it told the group
+        ps.reset_stream_group("archive", "orders", "earliest")
     assert run() == 0
     with penstock.connect(shop) as ps:
         assert set(ps.describe_stream_group("archive").lag.values()) == {0}
@@ -66,13 +71,17 @@ def test_archive_then_tier_then_compact_then_replay(
         n for n in range(300) if n % 50 != 7
     ]
     bad = read_lake(spark, f"{table}.bad").select("value", "reason").collect()
-    assert {(bytes(r.value), r.reason) for r in bad} == {(b"{broken", "not JSON of the schema")}
+    assert {(bytes(r.value), r.reason) for r in bad} == {(b"{broken", "not JSON")}
 
     # History from the lake, the rest from the log, which has dropped most of it.
     reader = spark.read.format("penstock").options(path=shop, subscribe="orders")
     both = reader.options(tier="lake+log", lake=lake).load()
     places = Counter((r.partition, r.offset) for r in both.select("partition", "offset").collect())
     assert places == Counter((p, o) for p in range(2) for o in range(160))
+    moment = both.where("partition = 0 and offset = 50").first().timestamp
+    ended = reader.options(tier="lake+log", lake=lake, endingTimestamp=moment.astimezone(UTC))
+    wanted = both.where(f"unix_micros(timestamp) < {round(moment.timestamp() * 1e6)}")
+    assert ended.load().count() == wanted.count() >= 50  # where the log begins at 100
     assert run() == 20
 
     small = compact(spark, table, unique_by="id")
@@ -81,8 +90,12 @@ def test_archive_then_tier_then_compact_then_replay(
     assert run() == 0
     assert read_lake(spark, table).count() == 314
 
-    for _ in range(2):  # the second time it is done already
+    sent = [
         replay(spark, table, shop, "again", name="r1", lake=True, where="n < 10", rate=1000)
+        for _ in range(2)  # the second time it is done already
+    ]
+    assert [(each.messages, each.resumed) for each in sent] == [(9, False), (0, True)]
+    assert sent[0].offsets > 300
     with penstock.connect(shop) as ps:
         found = messages(ps, "again")
     assert sorted(json.loads(m.value)["n"] for m in found) == [n for n in range(10) if n != 7]
@@ -93,6 +106,83 @@ def test_archive_then_tier_then_compact_then_replay(
             assert len(messages(ps, "again")) == len(found) + 10
         last = compact(spark, table, unique_by="key")
         assert last.rows_after == 10 + 20  # the last of each key, and those without one
+
+
+def test_a_replay_may_follow_what_comes_and_sends_it_once(spark: SparkSession, shop: str) -> None:
+    from penstock.spark.pipelines import replay
+
+    def run(most: int) -> int:
+        lines: list[str] = []
+
+        def report(line: str) -> None:
+            lines.append(line)
+            with penstock.connect(shop) as ps:
+                ps.publish("orders", json.dumps({"n": 1000 + len(lines)}))
+            if len(lines) == most:
+                raise KeyboardInterrupt
+
+        wanted = "get_json_object(string(value), '$.n') >= 298"
+        done = replay(
+            *(spark, shop, shop, "again"),
+            name="f",
+            from_topic="orders",
+            where=wanted,
+            every_s=0.05,
+            report=report,
+        )
+        return done.messages
+
+    assert run(most=2) == 3
+    assert run(most=1) == 1
+    nothing = replay(spark, shop, shop, "again", name="n", from_topic="orders", where="1 = 0")
+    assert (nothing.messages, nothing.offsets) == (0, 303)
+    with penstock.connect(shop) as ps:
+        found = sorted(json.loads(m.value)["n"] for m in messages(ps, "again"))
+    assert found == [298, 299, 1001, 1002]
+
+
+def test_rows_that_are_no_json_of_the_schema_say_why(
+    spark: SparkSession, folder: str, tmp_path: Path
+) -> None:
+    from penstock.spark.pipelines import archive, read_lake
+
+    why = {
+        '{"n": 1, "city": "x"}': None,
+        '{"n": 2}': None,
+        "": "the value is empty",
+        "  ": "the value is empty",
+        "apples": "not JSON",
+        "5": "JSON, but not an object",
+        "[]": "JSON, but not an object",
+        '{"n": "one"}': "field n is not int",
+        '{"n": 1.5}': "field n is not int",
+        '{"city": "x"}': "field n is missing",
+        '{"n": 3} and more': "there is more behind the JSON",
+    }
+    with penstock.connect(folder) as ps:
+        ps.create_topic("orders", retention="1h")
+        ps.publish("orders", '{"n": 0}')
+    lake = str(tmp_path / "lake")
+    archive(spark, folder, lake, ["orders"])  # a schema is thought of later
+    with penstock.connect(folder) as ps:
+        ps.publish_batch("orders", list(why))
+        ps.publish("orders", None)
+    archive(spark, folder, lake, ["orders"], schema="n int not null, city string")
+    bad = read_lake(spark, f"{lake}/orders.bad").select("value", "reason").collect()
+    found = {
+        row.value if row.value is None else bytes(row.value).decode(): row.reason for row in bad
+    }
+    assert found.pop(None) == "there is no value"
+    assert found == {value: reason for value, reason in why.items() if reason}
+    table = deltalake.DeltaTable(f"{lake}/orders").to_pyarrow_table()
+    assert sorted(n for n in table["n"].to_pylist() if n) == [1, 2]
+    assert len(table) == 3
+    with penstock.connect(folder) as ps:
+        ps.publish("orders", '{"n": 4.5}')
+    with pytest.raises(InvalidInput, match="column 'n' of the table"):
+        archive(spark, folder, lake, ["orders"], schema="n double")
+    with penstock.connect(folder) as ps:  # retention may not drop what is not in the lake
+        assert set(ps.describe_stream_group("archive").lag.values()) == {1}
 
 
 def test_dead_letters_and_rollup(spark: SparkSession, shop: str, tmp_path: Path) -> None:
@@ -118,12 +208,30 @@ def test_dead_letters_and_rollup(spark: SparkSession, shop: str, tmp_path: Path)
         assert len(ps.dead_letters("orders")) == 0
         assert len(messages(ps, "orders")) == 300 + some.redriven
 
-    done = rollup(spark, shop, ["orders"], str(tmp_path / "out"))
-    assert done.messages == 300 + some.redriven
+    out = tmp_path / "out"
+    done = rollup(spark, shop, ["orders"], str(out))
+    assert done.messages == done.new_messages == 300 + some.redriven
     assert done.groups == 1
     page = Path(done.chart).read_text()
     assert "<rect" in page
     assert "billing" in page
+    groups = spark.read.parquet(str(out / "groups"))
+    (total,) = groups.where("priority is null").collect()
+    assert total.lag == sum(row.lag for row in groups.where("priority is not null").collect())
+    assert total.oldest_age_s > 0
+
+    with penstock.connect(shop) as ps:  # what was counted stays counted when the log drops it
+        trim(ps, "orders", 150)
+        ps.publish("orders", "x" * 1000, priority="high", partition=0)
+        ps.reset_stream_group("audit", "orders", "earliest")
+    again = rollup(spark, shop, ["orders"], str(out))
+    assert (again.messages, again.new_messages) == (done.messages + 1, 1)
+    assert again.bytes == done.bytes + 1000
+    assert again.groups == 2
+    table = spark.read.parquet(str(out / "per_minute"))
+    assert table.selectExpr("sum(messages)").first()[0] == again.messages
+    assert [r.bytes for r in table.where("priority = 1").collect()] == [1000]
+    assert rollup(spark, shop, ["orders"], str(out)).new_messages == 0
 
 
 def test_the_command_says_what_is_wrong_without_a_traceback(shop: str) -> None:

@@ -1,4 +1,4 @@
-"""Processes that are started to be killed, with all that they have started."""
+"""Programs that are killed, with all that they have started."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -16,24 +16,30 @@ ROOT = Path(__file__).parents[2]
 class Victim:
     """A command with a mark in its environment, by which all that it starts is found, and ended."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, environment: Mapping[str, str] = {}, log: Path) -> None:
         self._words = words
         self._mark = uuid.uuid4().hex
+        self._environment = {**os.environ, **environment, "MARK_OF_A_VICTIM": self._mark}
+        self._log = log
         self.start()
 
     def start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, *self._words],
-            cwd=ROOT,
-            env={**os.environ, "MARK_OF_A_VICTIM": self._mark},
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                self._words,
+                cwd=ROOT,
+                env=self._environment,
+                start_new_session=True,
+                stdout=log,
+                stderr=log,
+            )
 
     @property
     def returncode(self) -> int | None:
         return self._process.poll()
+
+    def last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
 
     def family(self) -> dict[int, str]:
         """The processes with the mark, and their command lines."""
@@ -54,12 +60,13 @@ class Victim:
                 continue
         self._process.wait()
 
-    def kill_a_worker(self, dice: random.Random) -> bool:
-        workers = [pid for pid, line in self.family().items() if "pyspark.daemon" in line]
-        if not workers:
+    def kill_one(self, dice: random.Random, command: str) -> bool:
+        """Kill one of those that it has started, by a word of the command line; if there is one."""
+        found = [pid for pid, line in self.family().items() if command in line]
+        if not found:
             return False
         try:
-            os.kill(dice.choice(workers), signal.SIGKILL)
+            os.kill(dice.choice(found), signal.SIGKILL)
         except ProcessLookupError:
             return False
         return True

@@ -12,7 +12,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any, Literal, Protocol, get_args
@@ -25,6 +25,7 @@ from penstock.log.files import DiskFiles, write_synced
 
 LakeFormat = Literal["delta", "parquet"]
 
+_DELTA_LOG = "_delta_log"
 _COMMITS = "_penstock"
 _STAGED = "_staged"
 
@@ -64,14 +65,28 @@ class Lake(Protocol):
         """All of it or nothing. LakeConflict if the table has changed since it was looked at."""
         ...
 
+    def make_room_for(self, schema: pa.Schema) -> None:
+        """Add the columns that are new. InvalidInput if one that is known has another type."""
+        ...
+
     def staged_folder(self) -> str:
         """Where files wait that are to be committed."""
         ...
 
+    def garbage(self, older_s: float) -> list[str]:
+        """Files that no reader of this long ago, and nobody since, has a use for."""
+        ...
+
 
 def open_lake(folder: str, lake_format: LakeFormat = "delta") -> Lake:
+    """A table that is there or is to be. InvalidInput if it is there and of the other kind."""
     if lake_format not in get_args(LakeFormat):
         raise InvalidInput(f"lake format {lake_format!r} is not one of delta, parquet")
+    for other, mark in (("delta", _DELTA_LOG), ("parquet", _COMMITS)):
+        if other != lake_format and os.path.isdir(os.path.join(folder, mark)):
+            raise InvalidInput(
+                f"{folder} is a {other} table; choose the format {other}, or another folder"
+            )
     return DeltaLake(folder) if lake_format == "delta" else ParquetLake(folder)
 
 
@@ -96,7 +111,7 @@ class DeltaLake:
         self._table: Any = None
 
     def exists(self) -> bool:
-        return os.path.isdir(os.path.join(self.folder, "_delta_log"))
+        return os.path.isdir(os.path.join(self.folder, _DELTA_LOG))
 
     def archived(self, topic: str, partition: int) -> int | None:
         version = (
@@ -185,8 +200,31 @@ class DeltaLake:
         finally:
             self._table = None
 
+    def make_room_for(self, schema: pa.Schema) -> None:
+        if not self.exists():
+            return
+        table = self._open()
+        known = {field.name: field for field in table.schema().fields}
+        given = _deltalake().Schema.from_arrow(schema).fields
+        for field in given:
+            if field.name in known and field.type != known[field.name].type:
+                raise _changed(self.folder, field.name, known[field.name].type, field.type)
+        new = [field for field in given if field.name not in known]
+        if new:
+            table.alter.add_columns(new)
+
     def staged_folder(self) -> str:
         return self.folder  # Delta readers see only what was committed
+
+    def garbage(self, older_s: float) -> list[str]:
+        """Delta knows when a file was replaced: who reads an older version may still need it."""
+        paths: list[str] = self._open().vacuum(
+            retention_hours=int(older_s // 3600),
+            dry_run=True,
+            enforce_retention_duration=False,
+            full=True,
+        )
+        return [os.path.join(self.folder, path) for path in paths if _is_ours(path)]
 
     def _open(self) -> Any:
         self._table = _deltalake().DeltaTable(self.folder)
@@ -197,6 +235,8 @@ class _ParquetCommit(msgspec.Struct, frozen=True):
     added: list[LakeFile]
     removed: list[str]
     offsets: dict[str, int]
+    columns: dict[str, str] = {}
+    """The types of the columns of the files that are added."""
 
 
 class ParquetLake:
@@ -246,7 +286,8 @@ class ParquetLake:
         self._files.make_folder(os.path.join(self.folder, _COMMITS))
         _check_removed(self.folder, removed, {each.path for each in self._kept()})
         known = {_app(*place): offset for place, offset in (offsets or {}).items()}
-        commit = _ParquetCommit(list(added), list(removed), known)
+        columns = {field.name: str(field.type) for field in schema}
+        commit = _ParquetCommit(list(added), list(removed), known, columns)
         path = self._path(len(self._commits))
         temporary = f"{path}.{uuid.uuid4().hex}.tmp"
         write_synced(self._files, temporary, msgspec.json.encode(commit))
@@ -260,8 +301,26 @@ class ParquetLake:
         self._commits.append(commit)
         self._finish(commit)
 
+    def make_room_for(self, schema: pa.Schema) -> None:
+        """Readers put together the columns of all files; they only have to agree."""
+        self._look()
+        known = {name: kind for each in self._commits for name, kind in each.columns.items()}
+        for field in schema:
+            if known.get(field.name, str(field.type)) != str(field.type):
+                raise _changed(self.folder, field.name, known[field.name], field.type)
+
     def staged_folder(self) -> str:
         return os.path.join(self.folder, _STAGED)  # readers pass over names that begin with _
+
+    def garbage(self, older_s: float) -> list[str]:
+        """What was replaced went with the commit; left are files that were never committed."""
+        old = time.time() - older_s
+        found = (
+            os.path.join(place, name)
+            for place, _, names in os.walk(self.staged_folder())
+            for name in names
+        )
+        return [path for path in found if _is_ours(path) and os.path.getmtime(path) <= old]
 
     def _look(self) -> None:
         """Learn of commits since the last look."""
@@ -285,23 +344,23 @@ class ParquetLake:
         return os.path.join(self.folder, _COMMITS, f"{number:020d}.json")
 
 
-def remove_leftovers(lake: Lake, older_s: float = 24 * 3600) -> int:
-    """Remove files that were never committed, of attempts that failed long ago; how many."""
-    known = {each.path for each in lake.files()}
-    removed = 0
-    for path in _parquet_files(lake.staged_folder()):
-        relative = os.path.relpath(path, lake.staged_folder())
-        if relative not in known and os.path.getmtime(path) < time.time() - older_s:
-            os.unlink(path)
-            removed += 1
-    return removed
+def remove_garbage(lake: Lake, older_s: float = 24 * 3600) -> int:
+    """Remove files of attempts that failed, and that were replaced, long ago; how many."""
+    paths = lake.garbage(older_s) if lake.exists() else []
+    for path in paths:
+        os.unlink(path)
+    return len(paths)
 
 
-def _parquet_files(folder: str) -> Iterable[str]:
-    for place, _, names in os.walk(folder):
-        for name in names:
-            if re.fullmatch(r"part-[0-9a-f]{32}\.parquet", name):
-                yield os.path.join(place, name)
+def _is_ours(path: str) -> bool:
+    return re.fullmatch(r"part-[0-9a-f]{32}\.parquet", os.path.basename(path)) is not None
+
+
+def _changed(folder: str, column: str, known: object, given: object) -> InvalidInput:
+    return InvalidInput(
+        f"column {column!r} of the table {folder} is of type {known}, not {given}: keep the type, "
+        "or archive to another table"
+    )
 
 
 def _check_removed(folder: str, removed: Sequence[str], known: Container[str]) -> None:

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import LakeConflict
 from penstock.spark.lake import LakeFile, LakeFormat, new_file_name, open_lake
+from penstock.spark.settling import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,6 +44,17 @@ class LakeJob(msgspec.Struct, frozen=True, kw_only=True):
     ends: dict[int, int] = {}
     removed: list[str] = []
     """Files that the rows replace."""
+
+    def follows(self, now: Mapping[int, int | None], exactly: bool) -> bool:
+        """Whether this write is the next one for a table that is so far.
+
+        The table of bad rows may be behind: it is there only since there are any.
+        """
+        if exactly:
+            return all(now[partition] == self.starts.get(partition) for partition in self.ends)
+        return all(
+            (now[partition] or 0) <= (self.starts.get(partition) or 0) for partition in self.ends
+        )
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> LakeJob:
@@ -70,7 +82,11 @@ class LakeDataSource(DataSource):
 
 
 def write_lake(frame: DataFrame, job: LakeJob) -> None:
-    """Run a job that writes a frame to a lake table."""
+    """Run a job that writes a frame to a lake table, which gets the columns that it has not yet."""
+    good, bad = _schemas(frame.schema)
+    open_lake(job.table, job.format).make_room_for(good)
+    if job.bad_table:
+        open_lake(job.bad_table, job.format).make_room_for(bad)
     frame.sparkSession.dataSource.register(LakeDataSource)
     if "headers" in frame.columns:
         # Spark hands over arrays that are null at a quarter of the speed of empty ones.
@@ -78,14 +94,20 @@ def write_lake(frame: DataFrame, job: LakeJob) -> None:
     frame.write.format("penstock_lake").option("job", job.text()).mode("append").save()
 
 
+def _schemas(schema: StructType) -> tuple[pa.Schema, pa.Schema]:
+    """The columns of the table, and of the one beside it for bad rows."""
+    every = to_arrow_schema(schema, timezone="UTC")
+    good = pa.schema([f for f in every if f.name not in ("date", BAD)])
+    return good, good.append(pa.field("reason", pa.string()))
+
+
 class LakeWriter(DataSourceArrowWriter):
     def __init__(self, job: LakeJob, schema: StructType) -> None:
         self._job = job
-        every = to_arrow_schema(schema, timezone="UTC")
-        self._good = pa.schema([f for f in every if f.name not in ("date", BAD)])
-        self._bad = self._good.append(pa.field("reason", pa.string()))
+        self._good, self._bad = _schemas(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        settle()
         good = _Files(open_lake(self._job.table, self._job.format).staged_folder(), self._good)
         bad = None
         if self._job.bad_table:
@@ -116,7 +138,7 @@ class LakeWriter(DataSourceArrowWriter):
             now = {partition: lake.archived(job.topic, partition) for partition in job.ends}
             if now == job.ends and job.ends:
                 continue  # an earlier attempt got so far
-            if folder == job.table and now != {p: job.starts.get(p) for p in job.ends}:
+            if not job.follows(now, folder == job.table):
                 raise LakeConflict(
                     f"{folder} is at {now}, and this write begins at {job.starts}: another "
                     "pipeline archives the same topic. Run one of them."

@@ -131,7 +131,7 @@ WRITE_OPTIONS = ("path", "url", "apiKey", "namespace", "topic", "sinkId", "batch
 NOT_OURS = ("checkpointlocation", "queryname", "outputmode", "numpartitions")
 
 
-def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+def parse_write_options(given: Mapping[str, str], stream: bool = False) -> WriteOptions:
     """Options of a write, or InvalidInput that names the one that is wrong."""
     others = {key.lower(): value for key, value in given.items() if key.lower() in NOT_OURS}
     options = checked({k: v for k, v in given.items() if k.lower() not in NOT_OURS}, WRITE_OPTIONS)
@@ -144,7 +144,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         topic=options.get("topic", ""),
         sink=sink,
         batch=(number(options, "batchId") or 0) if options.get("batchId") != "0" else 0,
-        staging=_staging(options, target, others.get("checkpointlocation", "")),
+        staging=_staging(options, target, others.get("checkpointlocation", ""), stream),
     )
 
 
@@ -272,7 +272,7 @@ def _lake(options: Mapping[str, str]) -> str:
     return local_folder(lake, "lake") if lake else ""
 
 
-def _staging(options: Mapping[str, str], target: Target, checkpoint: str) -> str:
+def _staging(options: Mapping[str, str], target: Target, checkpoint: str, stream: bool) -> str:
     """Where rows wait: in the data folder, or in the checkpoint of a stream to a server."""
     if given := options.get("staging"):
         return local_folder(given, "staging")
@@ -280,6 +280,11 @@ def _staging(options: Mapping[str, str], target: Target, checkpoint: str) -> str
         return os.path.join(target.path, "spark")
     if checkpoint:
         return os.path.join(local_folder(checkpoint, "checkpointLocation"), "penstock")
+    if stream:  # what is decided there has to outlive this machine's temporary folder
+        raise InvalidInput(
+            "a stream to a server needs its own option 'checkpointLocation', or 'staging': a "
+            "folder that the driver and all executors see, where rows wait"
+        )
     return os.path.join(tempfile.gettempdir(), f"penstock-spark-{os.getuid()}")
 
 

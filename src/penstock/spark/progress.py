@@ -22,6 +22,11 @@ from penstock.spark.options import Offsets, Target
 FOLDER = "progress"
 
 
+class _Entry(msgspec.Struct, frozen=True):
+    group: str
+    offsets: Offsets
+
+
 def commit_progress(target: Target, group: str, offsets: Offsets) -> None:
     """Everything below these offsets is done. When this returns it is not forgotten any more."""
     if target.url:
@@ -32,17 +37,33 @@ def commit_progress(target: Target, group: str, offsets: Offsets) -> None:
 
 
 def leave_progress(folder: str, group: str, offsets: Offsets) -> None:
-    """Leave a file for the broker of a data folder; files that it replaces are removed."""
+    """Leave a file for the broker of a data folder.
+
+    It says also what earlier files say of other partitions that no broker has taken in yet, and
+    replaces those.
+    """
     files = DiskFiles()
     inbox = os.path.join(folder, FOLDER)
     files.make_folder(inbox)
-    earlier = [name for name in files.list(inbox) if _number(name, group) is not None]
+    earlier = sorted(name for name in files.list(inbox) if _number(name, group) is not None)
     number = max([time.time_ns(), *((_number(name, group) or 0) + 1 for name in earlier)])
-    entry = msgspec.json.encode({"group": group, "offsets": offsets})
+    every: Offsets = {}
+    for said in [*(_said(files, os.path.join(inbox, name)) for name in earlier), offsets]:
+        for topic, each in said.items():
+            every.setdefault(topic, {}).update(each)
+    entry = msgspec.json.encode(_Entry(group, every))
     write_durably(files, os.path.join(inbox, f"{group}.{number:020d}.json"), entry)
     for name in earlier:
         with suppress(FileNotFoundError):  # taken in by a broker
             files.remove(os.path.join(inbox, name))
+
+
+def _said(files: DiskFiles, path: str) -> Offsets:
+    """What a file says; nothing if a broker has taken it in meanwhile, or will not."""
+    try:
+        return msgspec.json.decode(files.read(path), type=_Entry).offsets
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
 
 
 def _commit_to_server(target: Target, group: str, offsets: Offsets) -> None:

@@ -3,6 +3,9 @@
 The offset of a batch is the name of a file in which its messages wait with their receipts, so a
 batch that runs again is the same batch, and needs no offset before it. A file is written when its
 messages are leased, and goes when they are acked: that is when Spark plans the next batch.
+
+A query that fails is begun again with the batch that failed, and may fail again. After some times
+the messages are given back: they come again later, and die as those of any consumer do.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ _logger = logging.getLogger("penstock.spark")
 BatchName: TypeAlias = dict[str, str]
 
 MESSAGES_MAX = 10_000
+RUNS_MAX = 3
 _RECEIVE_MAX = 100_000
 _LEASED = {"receipt": StringType(), "delivery_count": IntegerType()}
 
@@ -66,6 +70,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._folder = os.path.join(options.spool, f"queue-{options.group}")
         self._files = DiskFiles()
         self._left: int | None = None
+        self._begun: set[str] = set()
 
     def initialOffset(self) -> BatchName:
         return {"batch": ""}
@@ -93,8 +98,15 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not end["batch"] or not os.path.exists(path):
             return [Rows("", 0, 0)]  # acked already
         rows = _read(path)
+        runs = self._count_run(end["batch"])
         with connected(self._options.target) as client:
             receipts = rows.column("receipt").to_pylist()
+            if runs > RUNS_MAX:
+                error = f"a batch of {len(rows)} with this message failed {RUNS_MAX} times"
+                _logger.warning("%s; they are given back", error)
+                client.nack(self._options.group, receipts, error=error)
+                self._forget(end["batch"])
+                return [Rows("", 0, 0)]
             lost = client.extend(self._options.group, receipts, visibility=self._options.visibility)
         if lost:
             _logger.warning("%d leases of a batch are over; it runs without them", len(lost))
@@ -149,7 +161,21 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             refused = client.ack(self._options.group, receipts)
             for error in refused.values():
                 _logger.info("not acked: %s", error)
-            os.unlink(self._path(name))
+            self._forget(name)
+
+    def _count_run(self, name: str) -> int:
+        """How many queries have begun this batch: this one, and those that failed."""
+        path = f"{self._path(name)}.runs"
+        if name not in self._begun:
+            self._begun.add(name)
+            with open(path, "ab") as file:
+                file.write(b".")
+        return os.path.getsize(path)
+
+    def _forget(self, name: str) -> None:
+        for path in (self._path(name), f"{self._path(name)}.runs"):
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
     def _remove_leftovers(self, name: str) -> None:
         """Files of batches that never ran, whose leases are long over."""
@@ -157,7 +183,7 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with suppress(FileNotFoundError):
             for other in os.listdir(self._folder):
                 path = os.path.join(self._folder, other)
-                if other != f"{name}.arrow" and os.path.getmtime(path) < old:
+                if not other.startswith(f"{name}.arrow") and os.path.getmtime(path) < old:
                     os.unlink(path)
 
     def _path(self, name: str) -> str:

@@ -18,6 +18,7 @@ from penstock.spark.bounds import Range
 from penstock.spark.columns import ColumnMaker, timestamps_us
 from penstock.spark.options import Target
 from penstock.spark.place import Place, open_place
+from penstock.spark.settling import settle
 from penstock.spark.tier import LakePart
 
 _logger = logging.getLogger("penstock.spark")
@@ -45,6 +46,7 @@ class RangeReader:
     """Only messages within these times, both included; the schema need not have the column."""
 
     def read(self, part: Range) -> Iterator[pa.RecordBatch]:
+        settle()
         maker = ColumnMaker(self.schema, part.topic, part.partition)
         for batches in self._gathered(part):
             made = maker.make(batches)

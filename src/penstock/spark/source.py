@@ -38,15 +38,20 @@ class PenstockDataSource(DataSource):
         options = parse_read_options(self.options)
         if options.queue:
             raise InvalidInput("mode=queue is for readStream: a batch read has nothing to ack by")
+        if options.group:
+            raise InvalidInput("group is for readStream: a batch read commits no progress")
         kind = FilteringReader if options.pushdown else BatchReader
         return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader | QueueReader:
         options = parse_read_options(self.options)
+        given = [name for name in self.options if name.lower().startswith("ending")]
+        if given:
+            raise InvalidInput(f"{given[0]} is for batch reads: a stream has no end")
         return QueueReader(options, schema) if options.queue else StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         return BatchWriter(parse_write_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        return StreamWriter(parse_write_options(self.options), schema)
+        return StreamWriter(parse_write_options(self.options, stream=True), schema)

@@ -31,7 +31,8 @@ class LakePart(NamedTuple):
     start: int
     end: int
     after_us: int | None
-    """Only messages from this time on; the file knows no offset for it."""
+    before_us: int | None
+    """Only messages from a time on, and before another; the log knows no offset for them."""
 
 
 class History:
@@ -53,6 +54,7 @@ class History:
         if archived is None:
             return part, []
         start, after_us = self._begin(part)
+        before_us = self._end(part)
         stop = min(archived, part.end)
         found = [
             LakePart(
@@ -62,6 +64,7 @@ class History:
                 start,
                 stop,
                 after_us,
+                before_us,
             )
             for lake in self._lakes[part.topic]
             for each in lake.files()
@@ -82,6 +85,14 @@ class History:
         times = starting.times_us.get(part.topic, {})
         time_us = times.get(part.partition, starting.all)
         return (0, time_us) if isinstance(time_us, int) else (part.start, None)
+
+    def _end(self, part: Range) -> int | None:
+        """The time before which the range ends, if that is before all that the log holds."""
+        if part.end > self._now[part.topic][part.partition].start:
+            return None
+        ending = self._options.ending
+        time_us = ending.times_us.get(part.topic, {}).get(part.partition, ending.all)
+        return time_us if isinstance(time_us, int) else None
 
 
 def read_part(part: LakePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -107,7 +118,9 @@ def read_part(part: LakePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 def _within(rows: pa.RecordBatch, part: LakePart) -> pa.BooleanArray:
     mask = pc.and_(pc.greater_equal(rows["offset"], part.start), pc.less(rows["offset"], part.end))
+    stamps = rows["timestamp"].cast(pa.timestamp("us", tz="UTC")).view(pa.int64())
     if part.after_us is not None:
-        stamps = rows["timestamp"].cast(pa.timestamp("us", tz="UTC")).view(pa.int64())
         mask = pc.and_(mask, pc.greater_equal(stamps, part.after_us))
+    if part.before_us is not None:
+        mask = pc.and_(mask, pc.less(stamps, part.before_us))
     return mask

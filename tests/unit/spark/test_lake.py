@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import InvalidInput, LakeConflict
-from penstock.spark.lake import LakeFormat, found_lake, open_lake, remove_leftovers
+from penstock.spark.lake import LakeFormat, found_lake, open_lake, remove_garbage
 from penstock.spark.lake_sink import LakeJob, LakeWriter
 from tests.unit.spark.crashing import die_at
 
@@ -110,7 +110,7 @@ def test_a_commit_that_is_repeated_changes_nothing(tmp_path: Path, kind: LakeFor
         write(table, kind, None, 100)
     assert offsets_in(table, kind) == good(100)
     assert len(remaining := found_lake(str(table)).files()) == 6
-    removed = remove_leftovers(found_lake(str(table)), older_s=-10)
+    removed = remove_garbage(found_lake(str(table)), older_s=0)
     assert removed == 6  # of the second attempt
     assert found_lake(str(table)).files() == remaining
     assert offsets_in(table, kind) == good(100)
@@ -125,6 +125,17 @@ def test_a_second_pipeline_is_refused(tmp_path: Path, kind: LakeFormat) -> None:
     stale = open_lake(str(table), kind)
     assert stale.archived("t", 0) == 120
     assert offsets_in(table, kind) == good(120)
+
+
+def test_bad_rows_that_are_there_are_not_written_again(tmp_path: Path, kind: LakeFormat) -> None:
+    table = tmp_path / "t"
+    write(table, kind, None, 100)
+    bad = open_lake(str(tmp_path / "bad"), kind)
+    assert bad.archived("t", 0) == 100
+    bad.commit(pa.schema([("offset", pa.int64())]), [], offsets={("t", 0): 110})
+    with pytest.raises(LakeConflict, match="another pipeline"):
+        write(table, kind, 100, 120)
+    assert offsets_in(tmp_path / "bad", kind) == list(range(0, 100, 10))
 
 
 def test_of_two_commits_at_the_same_time_one_is_refused(tmp_path: Path, kind: LakeFormat) -> None:
@@ -163,6 +174,44 @@ def test_files_are_replaced_at_once(tmp_path: Path, kind: LakeFormat) -> None:
     assert found_lake(str(table)).archived("t", 0) == 100
 
 
+def test_a_table_of_the_other_kind_is_not_written_to(tmp_path: Path, kind: LakeFormat) -> None:
+    table = tmp_path / "t"
+    write(table, kind, None, 100)
+    other: LakeFormat = "parquet" if kind == "delta" else "delta"
+    with pytest.raises(InvalidInput, match=f"is a {kind} table"):
+        open_lake(str(table), other)
+
+
+def test_a_table_gets_new_columns_but_none_changes_its_type(
+    tmp_path: Path, kind: LakeFormat
+) -> None:
+    table = tmp_path / "t"
+    write(table, kind, None, 100)
+    lake = open_lake(str(table), kind)
+    known = [("value", pa.binary()), ("offset", pa.int64())]
+    lake.make_room_for(pa.schema([*known, ("city", pa.string())]))
+    lake.make_room_for(pa.schema([*known, ("city", pa.string())]))
+    if kind == "delta":
+        assert deltalake.DeltaTable(str(table)).to_pyarrow_table()["city"].null_count == 90
+    with pytest.raises(InvalidInput, match=r"column 'offset' of the table .* is of type"):
+        lake.make_room_for(pa.schema([("offset", pa.float64())]))
+    assert offsets_in(table, kind) == good(100)
+
+
+def test_what_readers_of_an_older_version_need_is_not_garbage_yet(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    write(table, "delta", None, 100)
+    lake = found_lake(str(table))
+    old = lake.files()
+    for each in old:
+        os.utime(table / each.path, (0, 0))  # archived long ago, replaced just now
+    lake.commit(pa.schema([("offset", pa.int64())]), [], removed=[f.path for f in old])
+    assert remove_garbage(lake) == 0
+    before = deltalake.DeltaTable(str(table), version=0).to_pyarrow_table()
+    assert len(before) == 90
+    assert remove_garbage(lake, older_s=0) == len(old)
+
+
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.torture)])
 def test_a_parquet_commit_that_is_killed_anywhere_is_whole_or_not_there(
     tmp_path: Path, stride: int
@@ -177,7 +226,8 @@ def test_a_parquet_commit_that_is_killed_anywhere_is_whole_or_not_there(
         at = lake.archived("t", 0)
         assert at in (50, 100)
         assert offsets_in(table, "parquet") == good(at or 0)
-        write(table, "parquet", 50, 100)
+        if at == 50:  # an archive does nothing again that the table has
+            write(table, "parquet", 50, 100)
         assert offsets_in(table, "parquet") == good(100)
         assert offsets_in(table.parent / "bad", "parquet") == list(range(0, 100, 10))
         crashes += crashed

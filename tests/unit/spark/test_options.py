@@ -7,7 +7,7 @@ import os
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.spark.options import Position, parse_read_options
+from penstock.spark.options import Position, parse_read_options, parse_write_options
 
 BASE = {"path": "data", "subscribe": "orders"}
 
@@ -71,3 +71,13 @@ def test_a_file_url_is_a_path() -> None:
 def test_a_wrong_option_is_named(wrong: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidInput, match=said.replace("(", r"\(")):
         parse_read_options(wrong)
+
+
+def test_rows_of_a_stream_to_a_server_wait_where_a_restart_finds_them() -> None:
+    given = {"url": "http://127.0.0.1:8080", "topic": "out"}
+    with pytest.raises(InvalidInput, match="needs its own option 'checkpointLocation'"):
+        parse_write_options(given, stream=True)
+    beside = parse_write_options({**given, "checkpointlocation": "/c"}, stream=True)
+    assert beside.staging == "/c/penstock"
+    assert parse_write_options({**given, "staging": "/s"}, stream=True).staging == "/s"
+    assert parse_write_options(given).staging  # a write that is over when it is over

@@ -47,6 +47,20 @@ def test_without_a_broker_it_waits_for_the_next_and_only_the_last_counts(
         assert committed(ps) == {"orders/0": 7}
 
 
+def test_what_was_said_of_other_topics_and_partitions_still_counts(
+    folder: str, orders: Client
+) -> None:
+    orders.create_topic("bills")
+    orders.publish_batch("bills", [b"x"] * 9)
+    orders.close()
+    leave_progress(folder, "lake", {"orders": {0: 5, 1: 6}})
+    leave_progress(folder, "lake", {"bills": {0: 9}})
+    leave_progress(folder, "lake", {"orders": {1: 7}})
+    assert len(os.listdir(os.path.join(folder, "progress"))) == 1
+    with penstock.connect(folder) as ps:
+        assert committed(ps) == {"orders/0": 5, "orders/1": 7, "bills/0": 9}
+
+
 def test_an_operator_may_set_it_back(folder: str, orders: Client) -> None:
     leave_progress(folder, "lake", {"orders": {0: 5}})
     orders.reset_stream_group("lake", "orders", 2, partition=0)

@@ -15,7 +15,7 @@ import penstock
 from penstock.errors import InvalidInput
 from penstock.spark.columns import read_schema
 from penstock.spark.options import parse_read_options
-from penstock.spark.queue_read import QueueReader, queue_schema
+from penstock.spark.queue_read import RUNS_MAX, QueueReader, queue_schema
 from tests.integration.server.running import RunningServer
 from tests.unit.spark.rows import rows_of
 
@@ -97,6 +97,22 @@ def test_messages_of_a_failed_batch_come_back_and_then_die(jobs: str, tmp_path: 
         leases_are_over()
         query().latestOffset({"batch": ""}, LIMIT)
         assert len(ps.dead_letters("jobs")) == 10
+
+
+def test_a_batch_that_fails_again_and_again_is_given_back_and_dies(jobs: str) -> None:
+    end = {"batch": ""}
+    for _ in range(2):  # so often a message of this topic is tried
+        time.sleep(0.01)  # the backoff
+        end = reader(jobs).latestOffset(end, LIMIT)
+        for _ in range(RUNS_MAX):
+            assert len(values(reader(jobs), end)) == 10
+        assert values(reader(jobs), end) == []
+    assert reader(jobs).latestOffset(end, LIMIT) == end
+    with penstock.connect(jobs) as ps:
+        errors = {letter.error for letter in ps.dead_letters("jobs")}
+        assert errors == {"a batch of 10 with this message failed 3 times"}
+        assert len(ps.dead_letters("jobs")) == 10
+    assert not list(Path(jobs, "spark", "queue-spark").iterdir())
 
 
 def test_poison_is_rejected_and_the_rest_is_acked(jobs: str) -> None:

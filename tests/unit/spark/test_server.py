@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.client.client import Client
+from penstock.errors import DataLost
 from penstock.spark.batch_read import BatchReader
 from penstock.spark.columns import read_schema
 from penstock.spark.connecting import connected
@@ -60,6 +61,29 @@ def test_positions_splits_and_limits(ps: Client, url: str, durable: Sync) -> Non
     reader = BatchReader(many, read_schema(False))
     assert len(reader.partitions()) == 6
     assert len(rows_of(reader, reader.partitions())) == 201
+
+
+def test_damage_behind_a_server_is_an_error_unless_told(
+    ps: Client, url: str, durable: Sync
+) -> None:
+    ps.create_topic("hurt")
+    for value in (b"one" * 50, b"two" * 50, b"three" * 50):
+        ps.publish("hurt", value)
+    durable()
+    (segment,) = ps._broker.topic(ps._name("hurt")).partition(0).log.segments
+    with open(segment.path, "r+b") as file:
+        data = file.read()
+        file.seek(data.index(b"twotwo"))
+        file.write(b"X")
+
+    def read(**options: str) -> list[int]:
+        given = parse_read_options({"url": url, "subscribe": "hurt", **options})
+        reader = BatchReader(given, read_schema(False))
+        return [row["offset"] for row in rows_of(reader, reader.partitions())]
+
+    with pytest.raises(DataLost, match="offsets 1 up to 2 are lost"):
+        read()
+    assert read(failOnDataLoss="false") == [0, 2]
 
 
 def test_a_stream_from_a_server_tells_its_group(ps: Client, url: str, durable: Sync) -> None:

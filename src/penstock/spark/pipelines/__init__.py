@@ -4,7 +4,7 @@ Each is a function that takes a Spark session, does its work, and returns what i
 the tables and folders they write to, so each can be stopped, or killed, and run again.
 """
 
-from penstock.spark.pipelines.archive import archive
+from penstock.spark.pipelines.archive import archive, as_target
 from penstock.spark.pipelines.compact import compact
 from penstock.spark.pipelines.dead_letters import dead_letters
 from penstock.spark.pipelines.lake_read import read_lake
@@ -12,4 +12,13 @@ from penstock.spark.pipelines.replay import replay
 from penstock.spark.pipelines.rollup import rollup
 from penstock.spark.pipelines.session import session
 
-__all__ = ["archive", "compact", "dead_letters", "read_lake", "replay", "rollup", "session"]
+__all__ = [
+    "archive",
+    "as_target",
+    "compact",
+    "dead_letters",
+    "read_lake",
+    "replay",
+    "rollup",
+    "session",
+]

@@ -9,20 +9,22 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import DataFolderInUse, DataLost, InvalidInput
 from penstock.spark.bounds import Range, limited_by_bytes
+from penstock.spark.columns import COLUMNS as MESSAGE_COLUMNS
 from penstock.spark.connecting import connected
 from penstock.spark.lake import Lake, LakeFormat, open_lake
 from penstock.spark.lake_sink import BAD, LakeJob, write_lake
-from penstock.spark.options import Target
+from penstock.spark.options import Target, local_folder
 from penstock.spark.place import Place, open_place
 from penstock.spark.progress import commit_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_CORRUPT = "_penstock_corrupt"
 ROUND_BYTES = 2 << 30
 SPLIT_BYTES = 128 << 20
 _COLUMNS = (
@@ -72,31 +74,39 @@ def archive(
     With `schema`, the columns of JSON values as Spark writes them (`"amount double, city string"`),
     values are decoded; rows that do not fit go to `<lake>/<topic>.bad` with the reason. How far it
     is stands in the tables, and is told to `group`. `every_s`: go on and look again after so many
-    seconds, until interrupted.
+    seconds, until interrupted by Ctrl-C; then this returns what was done.
     """
     target = source if isinstance(source, Target) else as_target(source)
     done = Archived(topics=dict.fromkeys(topics, 0))
     began = time.monotonic()
     _hold_retention(target, topics, group, done)
-    while True:
-        found = sum(
-            _archive_topic(
-                spark, target, topic, lake, lake_format, schema, group, round_bytes, report, done
+    for topic in topics:
+        _tell_again(target, topic, open_lake(table_of(lake, topic), lake_format), group)
+    try:
+        while True:
+            found = sum(
+                _archive_topic(
+                    *(spark, target, topic, lake, lake_format, schema, group, round_bytes),
+                    *(report, done),
+                )
+                for topic in topics
             )
-            for topic in topics
-        )
-        done.seconds = time.monotonic() - began
-        if not found:
-            if every_s is None:
-                return done
-            time.sleep(every_s)
+            done.seconds = time.monotonic() - began
+            if not found:
+                if every_s is None:
+                    return done
+                time.sleep(every_s)
+    except KeyboardInterrupt:
+        if every_s is None:
+            raise
+        return done
 
 
-def as_target(text: str) -> Target:
+def as_target(text: str, namespace: str = "default", api_key: str = "") -> Target:
     """A data folder or a URL."""
     if "://" in text and not text.startswith("file:"):
-        return Target(url=text)
-    return Target(path=os.path.abspath(text.removeprefix("file:")))
+        return Target(url=text, namespace=namespace, api_key=api_key)
+    return Target(path=local_folder(text, "the data folder"), namespace=namespace)
 
 
 def table_of(lake: str, topic: str) -> str:
@@ -117,8 +127,11 @@ def _archive_topic(
 ) -> int:
     """One round of one topic; how many offsets it went on."""
     table = table_of(lake_folder, topic)
+    lakes = [open_lake(table, lake_format)]
+    if schema:
+        lakes.append(open_lake(f"{table}.bad", lake_format))
     with closing(open_place(target)) as place:
-        parts, starts = _next_parts(place, open_lake(table, lake_format), topic, round_bytes)
+        parts, starts = _next_parts(place, lakes, topic, round_bytes)
     if not parts:
         return 0
     job = LakeJob(
@@ -148,11 +161,24 @@ def _archive_topic(
     return count
 
 
+def _tell_again(target: Target, topic: str, lake: Lake, group: str) -> None:
+    """A run that was killed right after its commit to the table did not tell the group."""
+    with closing(open_place(target)) as place:
+        known = {partition: lake.archived(topic, partition) for partition in place.bounds(topic)}
+    ends = {partition: offset for partition, offset in known.items() if offset is not None}
+    if ends:
+        commit_progress(target, group, {topic: ends})
+
+
 def _next_parts(
-    place: Place, lake: Lake, topic: str, round_bytes: int
+    place: Place, lakes: Sequence[Lake], topic: str, round_bytes: int
 ) -> tuple[list[Range], dict[int, int | None]]:
-    """What the table does not have yet, up to the limit of a round, and what the table says."""
-    parts, starts = [], {}
+    """What the table does not have yet, up to the limit of a round, and what the table says.
+
+    A round that was killed between its commits to the table of bad rows and to the table itself
+    comes again just as it was: the one has its rows already.
+    """
+    lake, parts, starts, halfway = lakes[0], [], {}, []
     for partition, bounds in sorted(place.bounds(topic).items()):
         archived = lake.archived(topic, partition)
         start = bounds.start if archived is None else archived
@@ -169,13 +195,17 @@ def _next_parts(
         if start < bounds.end:
             parts.append(Range(topic, partition, start, bounds.end))
             starts[partition] = archived
-    return limited_by_bytes(parts, place, round_bytes), starts
+            for bad in lakes[1:]:
+                got_to = bad.archived(topic, partition) or 0
+                if start < got_to <= bounds.end:
+                    halfway.append(parts[-1]._replace(end=got_to))
+    return halfway or limited_by_bytes(parts, place, round_bytes), starts
 
 
 def read_parts(
-    spark: SparkSession, target: Target, parts: Sequence[Range], split_bytes: int = SPLIT_BYTES
+    spark: SparkSession, target: Target, parts: Sequence[Range], columns: Sequence[str] = _COLUMNS
 ) -> DataFrame:
-    """The messages of some ranges, with the columns of a lake table."""
+    """The messages of some ranges, with the columns of a lake table, or fewer."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     assigned: dict[str, list[int]] = {}
@@ -188,11 +218,10 @@ def read_parts(
         "assign": msgspec.json.encode(assigned).decode(),
         "startingOffsets": msgspec.json.encode(starts).decode(),
         "endingOffsets": msgspec.json.encode(ends).decode(),
-        "maxBytesPerPartition": str(split_bytes),
-        "includeHeaders": "true",
+        "maxBytesPerPartition": str(SPLIT_BYTES),
     }
-    frame = spark.read.format("penstock").options(**options).load()
-    return frame.select(*_COLUMNS)
+    schema = StructType([StructField(name, MESSAGE_COLUMNS[name]) for name in columns])
+    return spark.read.format("penstock").schema(schema).options(**options).load()
 
 
 def target_options(target: Target) -> dict[str, str]:
@@ -208,14 +237,17 @@ def target_options(target: Target) -> dict[str, str]:
 def _decoded(frame: DataFrame, schema: str) -> DataFrame:
     """JSON values as columns; what does not fit has a reason in the column of bad rows."""
     fields = _fields(schema)
-    corrupt = "_penstock_corrupt"
     kinds = ", ".join(f"`{name}` {kind}" for name, kind, _ in fields)
-    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{corrupt}')"
+    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
     parsed = frame.selectExpr(
-        "*", f"from_json(cast(value as string), '{kinds}, {corrupt} string', {options}) as _json"
+        "*", f"from_json(cast(value as string), '{kinds}, {_CORRUPT} string', {options}) as _json"
     )
-    checks = ["when value is null then 'there is no value'"]
-    checks.append(f"when _json.{corrupt} is not null then 'not JSON of the schema'")
+    checks = [
+        "when value is null then 'there is no value'",
+        "when _json is null then 'the value is empty'",
+        f"when _json.{_CORRUPT} is not null then {_misfit(fields)}",
+        "when rtrim(cast(value as string)) not like '%}' then 'there is more behind the JSON'",
+    ]
     checks += [
         f"when _json.`{name}` is null then 'field {name} is missing'"
         for name, _, needed in fields
@@ -223,6 +255,21 @@ def _decoded(frame: DataFrame, schema: str) -> DataFrame:
     ]
     columns = [f"_json.`{name}` as `{name}`" for name, _, _ in fields]
     return parsed.selectExpr(*_COLUMNS, *columns, f"case {' '.join(checks)} end as {BAD}")
+
+
+def _misfit(fields: list[tuple[str, str, bool]]) -> str:
+    """Why Spark could not make the columns of a value, as an expression."""
+    text = f"_json.{_CORRUPT}"
+    checks = [
+        f"when try_parse_json({text}) is null then 'not JSON'",
+        f"when ltrim({text}) not like '{{%' then 'JSON, but not an object'",
+    ]
+    checks += [
+        f"when _json.`{name}` is null and get_json_object({text}, '$.{name}') is not null "
+        f"then 'field {name} is not {kind}'"
+        for name, kind, _ in fields
+    ]
+    return f"case {' '.join(checks)} else 'not JSON of the schema' end"
 
 
 def _fields(schema: str) -> list[tuple[str, str, bool]]:

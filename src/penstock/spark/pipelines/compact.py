@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from penstock.spark.lake import DeltaLake, LakeFile, LakeFormat, found_lake, remove_leftovers
+from penstock.spark.lake import DeltaLake, LakeFile, LakeFormat, found_lake, remove_garbage
 from penstock.spark.lake_sink import LakeJob, write_lake
 from penstock.spark.pipelines.lake_read import read_files
 
@@ -32,7 +32,7 @@ class Compacted(msgspec.Struct, kw_only=True):
     rows_before: int = 0
     rows_after: int = 0
     leftovers: int = 0
-    """Files of attempts that failed, which were removed."""
+    """Files of attempts that failed, or that were replaced, long ago; they were removed."""
     seconds: float = 0.0
 
 
@@ -64,7 +64,7 @@ def compact(
         job = LakeJob(table=lake.folder, format=lake_format, removed=[f.path for f in some])
         write_lake(frame, job)
         report(f"{lake.folder}: {len(some)} files of {some[0].date} rewritten")
-    done.leftovers = remove_leftovers(lake)
+    done.leftovers = remove_garbage(lake)
     after = found_lake(table).files()
     done.files_after, done.rows_after = len(after), sum(f.rows for f in after)
     done.seconds = time.monotonic() - began

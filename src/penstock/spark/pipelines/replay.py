@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from pyspark.sql import Observation
+from pyspark.sql.functions import expr
 
 from penstock.errors import InvalidInput
 from penstock.log.files import DiskFiles, write_durably
@@ -31,6 +33,8 @@ ROUND_S = 5.0  # of a replay at a rate
 class Replayed(msgspec.Struct, kw_only=True):
     """What a replay did."""
 
+    messages: int = 0
+    """How many were sent."""
     offsets: int = 0
     """How many were looked at; with a filter fewer are sent."""
     rounds: int = 0
@@ -41,7 +45,8 @@ class Replayed(msgspec.Struct, kw_only=True):
 class _Plan(msgspec.Struct, frozen=True):
     """What is replayed, decided once: a replay that is begun again is the same."""
 
-    parts: list[Range]
+    stages: list[list[Range]]
+    """One for a replay with an end; one that follows adds what has come since."""
     round_messages: int
     asked: dict[str, str]
 
@@ -60,14 +65,19 @@ def replay(
     where: str = "",
     rate: float | None = None,
     state: str = "",
+    every_s: float | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Replayed:
     """Publish messages of `source` (a folder or URL, or with `lake` a table) to a topic again.
 
     `where` is a condition in SQL on the columns of a message. `rate` is messages a second. The
     `name` stands for this replay: run it again under the same name, and it goes on where it was
-    broken off, or does nothing if it was done. Its plan is kept in the folder `state`.
+    broken off, or does nothing if it was done. Its plan is kept in the folder `state`. `every_s`:
+    go on with what has come since, looking after so many seconds, until interrupted by Ctrl-C;
+    then this returns what was done.
     """
+    if every_s is not None and end_us is not None:
+        raise InvalidInput("a replay up to a time has an end: it cannot follow what comes")
     target = to if isinstance(to, Target) else as_target(to)
     folder = os.path.abspath(state) if state else _state_of(target)
     asked = {
@@ -78,32 +88,74 @@ def replay(
         "start": str(start_us),
         "end": str(end_us),
     }
-    began = time.monotonic()
-    plan, resumed = _planned(
-        folder, name, asked, lambda: _parts(spark, source, lake, from_topic, start_us, end_us), rate
-    )
-    staging, sink = os.path.join(folder, "staging"), f"replay-{name}"
+
+    def parts() -> list[Range]:
+        return _parts(spark, source, lake, from_topic, start_us, end_us)
+
+    plan, resumed = _planned(folder, name, asked, parts, rate)
     done = Replayed(resumed=resumed)
-    for number, parts in enumerate(_rounds(plan)):
-        count = sum(part.end - part.start for part in parts)
-        if number <= Staging(staging, sink).done:
-            continue
-        frame = _messages(_frame(spark, source, lake, parts), where, start_us, end_us)
-        options = {
-            **target_options(target),
-            "topic": topic,
-            "sinkId": sink,
-            "batchId": str(number),
-            "staging": staging,
-        }
-        frame.write.format("penstock").options(**options).mode("append").save()
-        done.offsets += count
-        done.rounds += 1
-        report(f"{topic}: {done.offsets:,} messages looked at, in {done.rounds} rounds")
-        if rate:
-            time.sleep(max(0.0, began + done.offsets / rate - time.monotonic()))
-    done.seconds = time.monotonic() - began
-    return done
+    work = _Work(spark, source, lake, target, topic, name, folder, where, start_us, end_us, rate)
+    try:
+        while True:
+            work.run(plan, done, report)
+            if every_s is None:
+                return done
+            longer = _longer(plan, parts())
+            if longer == plan:
+                time.sleep(every_s)
+            else:
+                plan = longer
+                _keep(folder, name, plan)
+    except KeyboardInterrupt:
+        if every_s is None:
+            raise
+        return done
+
+
+class _Work(NamedTuple):
+    """What every round of a replay needs to know."""
+
+    spark: SparkSession
+    source: str | Target
+    lake: bool
+    target: Target
+    topic: str
+    name: str
+    folder: str
+    where: str
+    start_us: int | None
+    end_us: int | None
+    rate: float | None
+
+    def run(self, plan: _Plan, done: Replayed, report: Callable[[str], None]) -> None:
+        """The rounds of a plan that are not done yet, no faster than the rate."""
+        staging, sink = os.path.join(self.folder, "staging"), f"replay-{self.name}"
+        began, before = time.monotonic(), done.messages
+        last = Staging(staging, sink).done
+        for number, parts in enumerate(_rounds(plan)):
+            if number <= last:
+                continue
+            counted = Observation()
+            frame = _frame(self.spark, self.source, self.lake, parts)
+            frame = _messages(frame, self.where, self.start_us, self.end_us)
+            options = {
+                **target_options(self.target),
+                "topic": self.topic,
+                "sinkId": sink,
+                "batchId": str(number),
+                "staging": staging,
+            }
+            frame = frame.observe(counted, expr("count(1) as sent"))
+            frame.write.format("penstock").options(**options).mode("append").save()
+            done.messages += counted.get.get("sent", 0)
+            done.offsets += sum(part.end - part.start for part in parts)
+            done.rounds += 1
+            report(f"{self.topic}: {done.messages:,} messages of {done.offsets:,} sent")
+            if self.rate:
+                due = began + (done.messages - before) / self.rate
+                time.sleep(max(0.0, due - time.monotonic()))
+            done.seconds += time.monotonic() - began
+            began, before = time.monotonic(), done.messages
 
 
 def _state_of(target: Target) -> str:
@@ -119,20 +171,36 @@ def _planned(
     parts: Callable[[], list[Range]],
     rate: float | None,
 ) -> tuple[_Plan, bool]:
-    files, path = DiskFiles(), os.path.join(folder, f"{name}.json")
     try:
-        plan = msgspec.json.decode(files.read(path), type=_Plan)
+        data = DiskFiles().read(os.path.join(folder, f"{name}.json"))
+        plan = msgspec.json.decode(data, type=_Plan)
     except FileNotFoundError:
         size = max(1, int(rate * ROUND_S)) if rate else ROUND_MESSAGES
-        plan = _Plan(parts(), min(size, ROUND_MESSAGES), asked)
-        files.make_folder(folder)
-        write_durably(files, path, msgspec.json.encode(plan))
+        plan = _Plan([parts()], min(size, ROUND_MESSAGES), asked)
+        _keep(folder, name, plan)
         return plan, False
     if plan.asked != asked:
         raise InvalidInput(
             f"a replay named {name!r} was begun with {plan.asked}; give this one another name"
         )
     return plan, True
+
+
+def _keep(folder: str, name: str, plan: _Plan) -> None:
+    files = DiskFiles()
+    files.make_folder(folder)
+    write_durably(files, os.path.join(folder, f"{name}.json"), msgspec.json.encode(plan))
+
+
+def _longer(plan: _Plan, present: list[Range]) -> _Plan:
+    """The plan, and what there is behind the end of it."""
+    known = {(part.topic, part.partition): part.end for stage in plan.stages for part in stage}
+    new = [
+        part._replace(start=max(part.start, known.get((part.topic, part.partition), part.start)))
+        for part in present
+    ]
+    new = [part for part in new if part.start < part.end]
+    return msgspec.structs.replace(plan, stages=[*plan.stages, new]) if new else plan
 
 
 def _parts(
@@ -159,16 +227,15 @@ def _parts(
         return [part for part in ranges(begin, end) if part.start < part.end]
 
 
-def _rounds(plan: _Plan) -> list[list[Range]]:
+def _rounds(plan: _Plan) -> Iterator[list[Range]]:
     """Slices of all partitions together, in the order of their offsets."""
-    rounds: list[list[Range]] = []
-    each = max(1, plan.round_messages // max(1, len(plan.parts)))
-    left = list(plan.parts)
-    while left:
-        rounds.append([part._replace(end=min(part.end, part.start + each)) for part in left])
-        left = [part._replace(start=part.start + each) for part in left]
-        left = [part for part in left if part.start < part.end]
-    return rounds
+    for stage in plan.stages:
+        each = max(1, plan.round_messages // max(1, len(stage)))
+        left = list(stage)
+        while left:
+            yield [part._replace(end=min(part.end, part.start + each)) for part in left]
+            left = [part._replace(start=part.start + each) for part in left]
+            left = [part for part in left if part.start < part.end]
 
 
 def _frame(spark: SparkSession, source: str | Target, lake: bool, parts: list[Range]) -> DataFrame:

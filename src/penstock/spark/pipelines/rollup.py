@@ -1,50 +1,80 @@
 """Roll-ups: how much came, minute by minute, and how far the groups are; as tables and a chart.
 
-<out>/per_minute/   topic, priority, minute, messages, bytes (Parquet, replaced by each run)
-<out>/groups/       taken_at, topic, group, mode, lag, oldest_age_s (Parquet, a file a run)
+<out>/per_minute/   topic, priority, minute, messages, bytes (one Parquet file)
+<out>/groups/       taken_at, topic, group, mode, priority, lag, oldest_age_s (a file a run)
 <out>/rollup.html   both as a chart that needs nothing but a browser
+
+Each run counts what has come since the last one and adds it to the table, so what retention drops
+later stays counted. The table's file says up to which offsets it has counted, so both change at
+once: a run that is killed has counted nothing or everything.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.functions import expr
 
 from penstock.errors import DataFolderInUse
-from penstock.record.schema import TIMESTAMP
+from penstock.log.files import DiskFiles, write_durably
+from penstock.record.schema import TIMESTAMP, Priority
+from penstock.spark.bounds import Range
 from penstock.spark.chart import page
 from penstock.spark.connecting import connected
-from penstock.spark.options import Target
-from penstock.spark.pipelines.archive import as_target, target_options
+from penstock.spark.options import Offsets, Subscription, Target
+from penstock.spark.pipelines.archive import as_target, read_parts
+from penstock.spark.place import open_place
+from penstock.spark.positions import present
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Counts: TypeAlias = dict[tuple[str, int, int], tuple[int, int]]
+"""Messages and bytes, by topic, priority and minute (in microseconds since 1970)."""
+
+PER_MINUTE = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("priority", pa.int32()),
+        ("minute", TIMESTAMP),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
 GROUPS = pa.schema(
     [
         ("taken_at", TIMESTAMP),
         ("topic", pa.string()),
         ("group", pa.string()),
         ("mode", pa.string()),
+        ("priority", pa.int32()),
         ("lag", pa.int64()),
         ("oldest_age_s", pa.float64()),
     ]
 )
+"""A row for all priorities together, where `priority` is null, and one for each that has any."""
+
+RUNS_SHOWN = 240
+_OFFSETS = b"penstock.offsets"
 
 
 class RolledUp(msgspec.Struct, kw_only=True):
     """What a roll-up found."""
 
     messages: int = 0
+    """In the table, counted by this run and those before."""
     bytes: int = 0
     minutes: int = 0
+    new_messages: int = 0
     groups: int = 0
     chart: str = ""
     seconds: float = 0.0
@@ -59,82 +89,156 @@ def rollup(
     *,
     report: Callable[[str], None] = lambda line: None,
 ) -> RolledUp:
-    """Count what is in the logs of topics by minute and priority, and how far their groups are."""
+    """Count what has come to topics by minute and priority, and how far their groups are."""
     target = source if isinstance(source, Target) else as_target(source)
     began = time.monotonic()
     done = RolledUp()
-    per_minute = _per_minute(spark, target, topics, os.path.join(out, "per_minute"))
-    done.messages = sum(row["messages"] for row in per_minute)
-    done.bytes = sum(row["bytes"] for row in per_minute)
-    done.minutes = len({row["minute"] for row in per_minute})
-    report(f"{done.messages:,} messages of {done.minutes:,} minutes counted")
+    table = os.path.join(os.path.abspath(out), "per_minute", "rollup.parquet")
+    counts, offsets = _read_table(table)
+    parts, ends = _new_parts(target, topics, offsets, done)
+    if parts:
+        new = _count(spark, target, parts)
+        done.new_messages = sum(messages for messages, _ in new.values())
+        for place, (messages, size) in new.items():
+            known = counts.get(place, (0, 0))
+            counts[place] = known[0] + messages, known[1] + size
+        _write_table(table, counts, ends)
+    done.messages = sum(messages for messages, _ in counts.values())
+    done.bytes = sum(size for _, size in counts.values())
+    done.minutes = len({minute for _, _, minute in counts})
+    report(f"{done.new_messages:,} new messages; {done.messages:,} of {done.minutes:,} minutes")
     groups = _groups(target, topics, done)
-    done.groups = len(groups)
+    done.groups = len({(row["topic"], row["group"]) for row in groups})
     _append(os.path.join(out, "groups"), groups)
     done.chart = os.path.join(os.path.abspath(out), "rollup.html")
-    with open(done.chart, "w", encoding="utf-8") as file:
-        file.write(page(per_minute, groups))
+    shown = page(_rows(counts), _history(os.path.join(out, "groups")))
+    write_durably(DiskFiles(), done.chart, shown.encode())
     done.seconds = time.monotonic() - began
     return done
 
 
-def _per_minute(
-    spark: SparkSession, target: Target, topics: Sequence[str], table: str
-) -> list[dict[str, Any]]:
-    reader = spark.read.format("penstock").schema(
-        "value binary, topic string, timestamp timestamp, priority int"
-    )
-    frame = reader.options(**target_options(target), subscribe=",".join(topics)).load()
+def _new_parts(
+    target: Target, topics: Sequence[str], offsets: Offsets, done: RolledUp
+) -> tuple[list[Range], Offsets]:
+    """What was not counted yet, and what is counted when it is."""
+    ends = {topic: dict(each) for topic, each in offsets.items()}
+    parts = []
+    with closing(open_place(target)) as place:
+        for topic, each in present(place, Subscription(topics=tuple(topics))).items():
+            for partition, bounds in each.items():
+                start = ends.setdefault(topic, {}).get(partition, bounds.start)
+                if start > bounds.end:
+                    done.notes.append(f"{topic}/{partition} begins anew: it is another log")
+                    start = bounds.start
+                if start < bounds.start:
+                    done.notes.append(
+                        f"{topic}/{partition}: offsets {start} up to {bounds.start} were dropped "
+                        "before they were counted"
+                    )
+                ends[topic][partition] = bounds.end
+                part = Range(topic, partition, max(start, bounds.start), bounds.end)
+                parts += [part] if part.start < part.end else []
+    return parts, ends
+
+
+def _count(spark: SparkSession, target: Target, parts: Sequence[Range]) -> Counts:
+    frame = read_parts(spark, target, parts, ("value", "topic", "timestamp", "priority"))
     counted = frame.selectExpr(
         "topic",
         "priority",
-        "date_trunc('minute', timestamp) as minute",
+        "unix_micros(timestamp) div 60000000 as minute",
         "coalesce(octet_length(value), 0) as size",
     )
-    counted = counted.groupBy("topic", "priority", "minute").agg({"*": "count", "size": "sum"})
-    counted = counted.withColumnsRenamed({"count(1)": "messages", "sum(size)": "bytes"})
-    counted = counted.orderBy("minute", "topic", "priority").coalesce(1)
-    counted.write.mode("overwrite").parquet(os.path.abspath(table))
-    return [row.asDict() for row in spark.read.parquet(os.path.abspath(table)).collect()]
+    counted = counted.groupBy("topic", "priority", "minute").agg(
+        expr("count(1)"), expr("sum(size)")
+    )
+    return {(row[0], row[1], row[2] * 60_000_000): (row[3], row[4]) for row in counted.collect()}
+
+
+def _read_table(path: str) -> tuple[Counts, Offsets]:
+    if not os.path.exists(path):
+        return {}, {}
+    table = pq.read_table(path)
+    offsets = msgspec.json.decode(table.schema.metadata[_OFFSETS], type=Offsets)
+    table = table.set_column(2, "minute", table["minute"].cast(TIMESTAMP).cast(pa.int64()))
+    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return {row[:3]: row[3:] for row in rows}, offsets
+
+
+def _write_table(path: str, counts: Counts, offsets: Offsets) -> None:
+    schema = PER_MINUTE.with_metadata({_OFFSETS: msgspec.json.encode(offsets)})
+    table = pa.Table.from_pylist(_rows(counts), schema=schema)
+    made = pa.BufferOutputStream()
+    pq.write_table(table, made)
+    files = DiskFiles()
+    files.make_folder(os.path.dirname(path))
+    write_durably(files, path, made.getvalue().to_pybytes())
+
+
+def _rows(counts: Counts) -> list[dict[str, Any]]:
+    """Rows of the table, in the order of time."""
+    return [
+        {
+            "topic": topic,
+            "priority": priority,
+            "minute": datetime.fromtimestamp(minute / 1e6, UTC),
+            "messages": messages,
+            "bytes": size,
+        }
+        for (topic, priority, minute), (messages, size) in sorted(
+            counts.items(), key=lambda item: (item[0][2], item[0])
+        )
+    ]
 
 
 def _groups(target: Target, topics: Sequence[str], done: RolledUp) -> list[dict[str, Any]]:
     """The groups of both modes, as the broker sees them."""
-    now = datetime.now(UTC)
-    found: list[dict[str, Any]] = []
+    taken_at = datetime.now(UTC)
     try:
         with connected(target, patience_s=0) as client:
-            for topic in topics:
-                for group in client.stats(topic).groups:
-                    age_us = group.oldest_age_us
-                    found.append(
-                        {
-                            "taken_at": now,
-                            "topic": topic,
-                            "group": group.group,
-                            "mode": "queue",
-                            "lag": group.depth,
-                            "oldest_age_s": None if age_us is None else age_us / 1e6,
-                        }
-                    )
-            for name in client.stream_groups():
-                lag = client.describe_stream_group(name).lag
-                for topic in topics:
-                    mine = [count for place, count in lag.items() if place.topic == topic]
-                    if mine:
-                        found.append(
-                            {
-                                "taken_at": now,
-                                "topic": topic,
-                                "group": name,
-                                "mode": "stream",
-                                "lag": sum(mine),
-                                "oldest_age_s": None,
-                            }
-                        )
+            found = [*_queue_groups(client, topics), *_stream_groups(client, topics, taken_at)]
     except DataFolderInUse as exc:
         done.notes.append(f"no lag of groups: {exc.owner} holds {target}, and has no server")
-    return found
+        return []
+    names = ("topic", "group", "mode", "priority", "lag", "oldest_age_s")
+    return [{"taken_at": taken_at, **dict(zip(names, row, strict=True))} for row in found]
+
+
+def _queue_groups(client: Any, topics: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    for topic in topics:
+        for group in client.stats(topic).groups:
+            age_us = group.oldest_age_us
+            age_s = None if age_us is None else age_us / 1e6
+            yield topic, group.group, "queue", None, group.depth, age_s
+            waiting: Counter[str] = Counter()
+            for each in (
+                group.ready_by_priority,
+                group.in_flight_by_priority,
+                group.retrying_by_priority,
+            ):
+                waiting.update(each)
+            for name, count in waiting.items():
+                if count:
+                    yield topic, group.group, "queue", Priority[name.upper()].value, count, None
+
+
+def _stream_groups(client: Any, topics: Sequence[str], now: datetime) -> Iterator[tuple[Any, ...]]:
+    for name in client.stream_groups():
+        group = client.describe_stream_group(name)
+        for topic in topics:
+            mine = {place: lag for place, lag in group.lag.items() if place.topic == topic}
+            if mine:
+                next_us = [
+                    message.timestamp_us
+                    for place, lag in mine.items()
+                    if lag and place in group.committed
+                    for message in client.peek(
+                        topic, partition=place.partition, at=group.committed[place], limit=1
+                    )
+                ]
+                oldest_us = min(next_us, default=None)
+                age_s = None if oldest_us is None else now.timestamp() - oldest_us / 1e6
+                yield topic, name, "stream", None, sum(mine.values()), age_s
 
 
 def _append(table: str, rows: list[dict[str, Any]]) -> None:
@@ -142,3 +246,12 @@ def _append(table: str, rows: list[dict[str, Any]]) -> None:
         os.makedirs(table, exist_ok=True)
         name = f"{time.time_ns()}.parquet"
         pq.write_table(pa.Table.from_pylist(rows, schema=GROUPS), os.path.join(table, name))
+
+
+def _history(table: str) -> list[dict[str, Any]]:
+    """What the last runs found about groups, without the parts by priority."""
+    if not os.path.isdir(table):
+        return []
+    names = sorted(os.listdir(table))[-RUNS_SHOWN:]
+    rows = (row for n in names for row in pq.read_table(os.path.join(table, n)).to_pylist())
+    return [row for row in rows if row["priority"] is None]

@@ -6,7 +6,8 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,4 +44,6 @@ def session(master: str = "", name: str = "penstock") -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        # Its JVM may have got the same signal as this process, and be gone.
+        with suppress(OSError, import_module("py4j.protocol").Py4JError):
+            spark.stop()

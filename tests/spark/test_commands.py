@@ -1,0 +1,148 @@
+"""The pipelines as commands, and the examples: each starts a Spark of its own, so it takes long."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import deltalake
+import pytest
+
+import penstock
+from tests.spark.victims import ROOT
+
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(1800)]
+
+PATIENCE_S = 600.0
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "penstock", "pipeline", "run", *words]
+
+
+def run(*words: str) -> str:
+    done = subprocess.run(command(*words), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def run_until(so: str, *words: str) -> str:
+    """Run a pipeline that goes on and on, until a file is there; Ctrl-C; what it printed."""
+    with subprocess.Popen(
+        command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            deadline = time.monotonic() + PATIENCE_S
+            while not os.path.exists(so) and running.poll() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            time.sleep(2)
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=PATIENCE_S)
+        finally:
+            running.kill()
+    assert "Traceback" not in err, err
+    return out
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    folder = str(tmp_path / "data")
+    with penstock.connect(folder) as ps:
+        ps.create_topic("orders")
+        ps.create_topic("again")
+        ps.publish_batch("orders", [json.dumps({"n": n}) for n in range(100)])
+        for message in ps.receive("orders", "billing", max_messages=5):
+            message.reject("no such customer")
+    return folder
+
+
+def test_every_pipeline_is_a_command_that_sums_up_what_it_did(shop: str, tmp_path: Path) -> None:
+    lake, out = str(tmp_path / "lake"), str(tmp_path / "out")
+    told = run_until(
+        f"{lake}/orders/_delta_log/00000000000000000000.json",
+        *("archive", "--from", shop, "--topic", "orders", "--to", lake),
+        *("--schema", "n int", "--follow", "--master", "local[1]"),
+    )
+    assert "archive: done" in told
+    assert "'orders': 100" in told
+    assert len(deltalake.DeltaTable(f"{lake}/orders").to_pyarrow_table()) == 100
+    told = run(
+        *("replay", "--from", f"{lake}/orders", "--lake", "--to", shop, "--topic", "again"),
+        *("--name", "r1", "--where", "n < 10", "--rate", "1000", "--once"),
+    )
+    assert "messages: 10" in told
+    told = run("dead-letters", "--from", shop, "--topic", "orders", "--redrive")
+    assert "no such customer" in told
+    assert "redriven: 5" in told
+    told = run_until(
+        f"{out}/rollup.html",
+        "rollup",
+        "--from",
+        shop,
+        "--topic",
+        "orders",
+        "--to",
+        out,
+        "--every",
+        "1h",
+    )
+    assert "new messages: 105" in told
+    assert "rows after: 100" in run("compact", "--from", f"{lake}/orders", "--unique-by", "id")
+
+
+def test_the_example_in_plain_pyspark_goes_on_where_it_was(tmp_path: Path) -> None:
+    for runs in (1, 2):
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "examples" / "spark_orders.py"), "--data", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"{4 * runs} messages were no orders" in done.stdout
+        assert "the group 'totals' has 0 messages to do" in done.stdout
+
+
+def test_the_declarative_example_runs_twice(tmp_path: Path) -> None:
+    data, project = tmp_path / "data", tmp_path / "project"
+    example = ROOT / "examples" / "spark_declarative"
+    (project / "transformations").mkdir(parents=True)
+    settings = (example / "spark-pipeline.yml").read_text()
+    settings = settings.replace("file:///tmp/penstock-declarative", f"file://{tmp_path}/storage")
+    (project / "spark-pipeline.yml").write_text(settings.replace("./data", str(data)))
+    source = (example / "transformations" / "orders.py").read_text()
+    (project / "transformations" / "orders.py").write_text(source)
+    with penstock.connect(data) as ps:
+        ps.create_topic("orders")
+    for runs in (1, 2):
+        with penstock.connect(data) as ps:
+            ps.publish("orders", json.dumps({"city": "Bergen", "amount": 12 * runs}))
+        done = subprocess.run(
+            [
+                str(Path(sys.executable).parent / "spark-pipelines"),
+                *("run", "--conf", "spark.sql.catalogImplementation=hive"),
+            ],
+            cwd=project,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        (total,) = _totals(project, tmp_path)
+        assert total == 12 * sum(range(1, runs + 1))
+
+
+def _totals(project: Path, tmp_path: Path) -> list[float]:
+    """The one column of numbers in the files of the table `totals`."""
+    import pyarrow.parquet as pq
+
+    folder = next(p for root in (project, tmp_path) for p in root.rglob("totals") if p.is_dir())
+    files = list(folder.glob("*.parquet"))
+    return [total for file in files for total in pq.read_table(file)["total"].to_pylist()]
