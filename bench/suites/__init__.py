@@ -17,6 +17,7 @@ from bench.suites import (
     log_growth,
     log_read,
     server,
+    spark_growth,
     spark_read,
 )
 
@@ -33,4 +34,5 @@ SUITES = {
     "broker-cost": broker_cost,
     "server": server,
     "spark-read": spark_read,
+    "spark-growth": spark_growth,
 }

@@ -1,11 +1,9 @@
-"""Spark: the log beside batches made up in memory and Spark's own Parquet, and into a topic."""
+"""Spark: the log beside batches made up in memory, Spark's own Parquet and Kafka; into a topic."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +13,43 @@ import penstock
 from bench import messages
 from bench.figures import at_least
 from bench.harness import Bench, Contender, Sample, stopwatch
+from bench.peers import kafka
+from bench.served import served
+from bench.spark import FRAME, fill, job, log, missing, prepare, to_noop, to_parquet
 
 _ROWS = 2_000_000
 _ROWS_QUICK = 400_000
-_FRAME = 1000
 _PARTITIONS = 4
 _BATCH_ROWS = 32_768
+_ROUNDS = 3
 
 
 def run(bench: Bench) -> None:
-    missing = _missing()
-    if missing:
-        bench.figure("log to noop", None, unit="rows/s", detail=missing)
+    why_not = missing()
+    if why_not:
+        bench.figure("log to noop", None, unit="rows/s", detail=why_not)
         return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    bench.progress.show("fetching Kafka")
+    no_kafka = kafka.fetch(bench.cache)
+    prepare(() if no_kafka else kafka.source_jars(bench.cache))
     from penstock.spark.pipelines import session
 
     rows = _ROWS_QUICK if bench.quick else _ROWS
     with bench.folder() as folder, session("local[2]", "penstock bench") as spark:
         data, parquet = str(folder / "data"), str(folder / "parquet")
-        _fill(data, rows)
-        _log(spark, data).write.parquet(parquet)
+        fill(data, "bench", _PARTITIONS, rows)
+        log(spark, data).write.parquet(parquet)
         spark.dataSource.register(_made_up(rows))
         _noop(bench, spark, data, rows)
         _tables(bench, spark, data, parquet, rows)
         _server(bench, spark, data, rows)
         _topic(bench, spark, parquet, rows)
+        _kafka(bench, spark, data, rows, no_kafka)
     bench.note(
         f"{rows:,} messages of {messages.VALUE_BYTES} bytes in {_PARTITIONS} partitions and frames "
-        f"of {_FRAME:,}, key and value read, on local[2]. Batches made up in memory are the same "
-        "rows from a data source that reads nothing. Python workers are warm."
+        f"of {FRAME:,}, key and value read, on local[2]. Batches made up in memory are the same "
+        "rows from a data source that reads nothing. Python workers are warm, and "
+        "spark.python.unix.domain.socket.enabled is true for all."
     )
 
 
@@ -53,11 +58,11 @@ def _noop(bench: Bench, spark: Any, data: str, rows: int) -> None:
     race = bench.race(
         "to noop",
         [
-            _job("made up in memory", rows, lambda _: made_up, _to_noop),
-            _job("log to noop", rows, lambda _: _log(spark, data), _to_noop),
-            _job("log to noop, all columns", rows, lambda _: _log(spark, data, ""), _to_noop),
+            job("made up in memory", rows, lambda: made_up, to_noop),
+            job("log to noop", rows, lambda: log(spark, data), to_noop),
+            job("log to noop, all columns", rows, lambda: log(spark, data, schema=""), to_noop),
         ],
-        rounds=3,
+        rounds=_ROUNDS,
     )
     bench.compare(race, "log to noop", "made up in memory", at_least(0.7), "rows")
     bench.compare(race, "log to noop, all columns", "made up in memory", None, "rows")
@@ -69,27 +74,25 @@ def _tables(bench: Bench, spark: Any, data: str, parquet: str, rows: int) -> Non
     race = bench.race(
         "to tables",
         [
-            _job("Parquet to Parquet", rows, lambda _: spark.read.parquet(parquet), _to_parquet),
-            _job("log to Parquet", rows, lambda _: _log(spark, data), _to_parquet),
+            job("Parquet to Parquet", rows, lambda: spark.read.parquet(parquet), to_parquet),
+            job("log to Parquet", rows, lambda: log(spark, data), to_parquet),
             Contender("archive to Delta", lambda folder: _archive(spark, data, folder, rows)),
         ],
-        rounds=3,
+        rounds=_ROUNDS,
     )
     bench.compare(race, "log to Parquet", "Parquet to Parquet", at_least(0.6), "rows")
     bench.compare(race, "archive to Delta", "Parquet to Parquet", None, "rows")
 
 
 def _server(bench: Bench, spark: Any, data: str, rows: int) -> None:
-    from bench.served import served
-
     with served(data) as url:
         race = bench.race(
             "from a server",
             [
-                _job("folder", rows, lambda _: _log(spark, data), _to_noop),
-                _job("server", rows, lambda _: _log(spark, url), _to_noop),
+                job("folder", rows, lambda: log(spark, data), to_noop),
+                job("server", rows, lambda: log(spark, url), to_noop),
             ],
-            rounds=3,
+            rounds=_ROUNDS,
         )
     bench.compare(race, "server", "folder", None, "rows")
 
@@ -104,31 +107,41 @@ def _topic(bench: Bench, spark: Any, parquet: str, rows: int) -> None:
             out.options(path=str(folder / "data"), topic="out").save()
         return sample
 
-    race = bench.race("into a topic", [Contender("Parquet to topic", write)], rounds=3)
+    race = bench.race("into a topic", [Contender("Parquet to topic", write)], rounds=_ROUNDS)
     bench.figure("Parquet to topic", race.rate("Parquet to topic"), unit="rows/s")
 
 
-def _job(
-    name: str,
-    rows: int,
-    frame: Callable[[Path], Any],
-    save: Callable[[Any, Path], None],
-) -> Contender:
-    def run(folder: Path) -> Sample:
-        made = frame(folder)
-        with stopwatch(rows) as sample:
-            save(made, folder)
-        return sample
+def _kafka(bench: Bench, spark: Any, data: str, rows: int, no_kafka: str) -> None:
+    """The same messages, in as many partitions, in Kafka."""
+    target = at_least(2)
+    if no_kafka:
+        for kind in ("noop", "Parquet"):
+            title = f"log to {kind} / Kafka to {kind}"
+            bench.figure(title, None, target=target, detail=no_kafka)
+        return
+    with bench.folder() as folder, kafka.broker(bench.cache, folder, _PARTITIONS) as address:
+        servers, settings = {"kafka.bootstrap.servers": address}, kafka.settings(bench.cache)
+        bench.progress.show("filling Kafka")
+        copied = log(spark, data, schema="key binary, value binary, topic string, partition int")
+        copied.write.format("kafka").options(**servers, **kafka.WRITE_OPTIONS).save()
 
-    return Contender(name, run)
+        def topic() -> Any:
+            reader = spark.read.format("kafka").options(**servers, subscribe="bench")
+            return reader.load().select("key", "value")
 
-
-def _to_noop(frame: Any, _: Path) -> None:
-    frame.write.format("noop").mode("overwrite").save()
-
-
-def _to_parquet(frame: Any, folder: Path) -> None:
-    frame.write.mode("overwrite").parquet(str(folder / "out"))
+        found = topic().count()
+        if found != rows:
+            raise RuntimeError(f"Kafka has {found:,} of {rows:,} messages")
+        for kind, save in (("noop", to_noop), ("Parquet", to_parquet)):
+            race = bench.race(
+                f"beside Kafka, to {kind}",
+                [
+                    job(f"log to {kind}", rows, lambda: log(spark, data), save),
+                    job(f"Kafka to {kind}", rows, topic, save, settings),
+                ],
+                rounds=_ROUNDS,
+            )
+            bench.compare(race, f"log to {kind}", f"Kafka to {kind}", target, "rows")
 
 
 def _archive(spark: Any, data: str, folder: Path, rows: int) -> Sample:
@@ -139,20 +152,6 @@ def _archive(spark: Any, data: str, folder: Path, rows: int) -> Sample:
     if done.rows != rows:
         raise RuntimeError(f"{done.rows:,} of {rows:,} messages were archived")
     return sample
-
-
-def _log(spark: Any, place: str, schema: str = "key binary, value binary") -> Any:
-    reader = spark.read.format("penstock").option("subscribe", "bench")
-    reader = reader.option("url" if "://" in place else "path", place)
-    return (reader.schema(schema) if schema else reader).load()
-
-
-def _fill(data: str, rows: int) -> None:
-    pool = messages.in_batches(messages.values(100 * _FRAME), _FRAME)
-    with penstock.connect(data) as ps:
-        ps.create_topic("bench", partitions=_PARTITIONS)
-        for number in range(rows // _FRAME):
-            ps.publish_batch("bench", pool[number % 100], partition=number % _PARTITIONS)
 
 
 def _made_up(rows: int) -> Any:
@@ -183,9 +182,3 @@ def _made_up(rows: int) -> Any:
             return MadeUpReader()
 
     return MadeUp
-
-
-def _missing() -> str:
-    if shutil.which("java") is None:
-        return "Spark needs Java 17, and no 'java' is on the PATH"
-    return ""
