@@ -35,18 +35,25 @@ class Sample:
 
 @contextmanager
 def stopwatch(units: float) -> Iterator[Sample]:
-    """Time a block. What a contender does outside it, such as filling a queue, is not counted.
-
-    The collector stays on, since a contender should pay for the garbage that it makes; but the
-    benchmark's own objects are frozen first, so that nobody pays for scanning those.
-    """
+    """Time a block. What a contender does outside it, such as filling a queue, is not counted."""
     sample = Sample(units)
-    gc.collect()
-    gc.freeze()
-    try:
+    with own_garbage_only():
         began_ns = time.perf_counter_ns()
         yield sample
         sample.seconds = (time.perf_counter_ns() - began_ns) / 1e9
+
+
+@contextmanager
+def own_garbage_only() -> Iterator[None]:
+    """Let nobody pay for the objects of the benchmark and of those who ran before.
+
+    The collector stays on, since a contender should pay for the garbage that it makes; but what is
+    there already is frozen, so that the collector does not look through it.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
     finally:
         gc.unfreeze()
 

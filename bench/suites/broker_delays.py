@@ -12,7 +12,7 @@ import numpy as np
 import penstock
 from bench import messages
 from bench.figures import Curve, at_most
-from bench.harness import Bench, Sample, stopwatch
+from bench.harness import Bench, Sample, own_garbage_only, stopwatch
 from bench.suites.broker_publish import TOPIC
 from bench.suites.broker_receive import GROUP
 
@@ -70,7 +70,7 @@ def _lateness(bench: Bench) -> None:
     lines: dict[str, list[tuple[float, float]]] = {"median": [], "p99": [], "largest": []}
     for per_second in _PER_SECOND:
         bench.progress.show(f"{per_second:,} messages due a second")
-        with bench.folder() as folder:
+        with bench.folder() as folder, own_garbage_only():
             late_ms = _late_ms(folder, per_second, seconds)
         median, p99, largest = np.percentile(late_ms, [50, 99, 100]).tolist()
         for name, value in (("median", median), ("p99", p99), ("largest", largest)):
@@ -87,6 +87,27 @@ def _lateness(bench: Bench) -> None:
         if late_ms.min() < -0.002:  # moments are whole microseconds
             raise RuntimeError(f"a message came {-late_ms.min()} ms too early")
     bench.curve(Curve("Lateness of delayed messages", "due a second", "ms", lines, y_log=True))
+    with own_garbage_only():
+        late_ms = _bare_late_ms(seconds)
+    median, p99, largest = np.percentile(late_ms, [50, 99, 100]).tolist()
+    bench.figure(
+        "lateness p99 of a bare sleep",
+        p99,
+        unit="ms",
+        detail=f"median {median:.2f} ms, largest {largest:.1f} ms of {len(late_ms):,}; a loop that "
+        "sleeps up to each whole 2 ms: what this machine does to anybody",
+    )
+
+
+def _bare_late_ms(seconds: int) -> np.ndarray:
+    """How late a thread wakes up that does nothing else."""
+    first = time.perf_counter()
+    late_s = []
+    for number in range(1, seconds * 500):
+        due = first + number * 0.002
+        time.sleep(max(due - time.perf_counter(), 0))
+        late_s.append(time.perf_counter() - due)
+    return np.array(late_s) * 1e3
 
 
 def _late_ms(folder: Path, per_second: int, seconds: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Mapping
 from itertools import count
@@ -66,6 +67,8 @@ class Producer:
         self._config = config
         self._turn = count()
         self._appenders: list[BufferedAppender] = []
+        self._opening = threading.Lock()
+        self._is_alone = False
         self._open_appenders()
 
     def send(
@@ -78,12 +81,15 @@ class Producer:
         ttl: Duration | None = None,
     ) -> Sent:
         """Add a message to the batch of its partition. `result()` of what returns is its offset."""
-        if self._partitions() == 1:
+        if key is None and self._is_alone:
             appender = self._appenders[0]
         else:
             appender = self._appenders[self._partition_of(key)]
         if headers is None and priority == 2 and ttl is None:
-            return appender.send(value, key)
+            sent = appender.send(value, key)
+            if not sent.row:  # the first of a batch: a good moment to see whether some were added
+                self._open_appenders()
+            return sent
         expires_at_us = None
         if ttl is not None:
             expires_at_us = self._now_us() + parse_ttl_us(ttl)
@@ -121,23 +127,31 @@ class Producer:
         self.close()
 
     def _partition_of(self, key: bytes | str | None) -> int:
-        if len(self._appenders) < self._partitions():  # some were added
-            self._open_appenders()
+        self._open_appenders()
         if key is None:
             # Neighbours stay together, so that batches fill; the next batch goes elsewhere.
             return next(self._turn) // self._config.messages_max % len(self._appenders)
-        return mmh3.hash(key, signed=False) % self._partitions()
+        try:
+            key = key.encode() if isinstance(key, str) else key  # not left to mmh3: it may crash
+            return mmh3.hash(key, signed=False) % len(self._appenders)
+        except (TypeError, UnicodeEncodeError):
+            return 0  # it can be no key: any of them says so
 
     def _open_appenders(self) -> None:
-        for number in range(len(self._appenders), self._partitions()):
-            self._appenders.append(
-                BufferedAppender(
-                    self._sink(number),
-                    messages_max=self._config.messages_max,
-                    bytes_max=self._config.bytes_max,
-                    linger_ms=self._config.linger_ms,
+        """One for each partition, also for those that were added."""
+        if len(self._appenders) == self._partitions():
+            return
+        with self._opening:
+            for number in range(len(self._appenders), self._partitions()):
+                self._appenders.append(
+                    BufferedAppender(
+                        self._sink(number),
+                        messages_max=self._config.messages_max,
+                        bytes_max=self._config.bytes_max,
+                        linger_ms=self._config.linger_ms,
+                    )
                 )
-            )
+            self._is_alone = len(self._appenders) == 1
 
     # Where the topic is: here, or, in a subclass, far away.
 

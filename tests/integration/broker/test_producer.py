@@ -126,13 +126,15 @@ def test_a_producer_follows_when_partitions_are_added(world: World) -> None:
     assert all(ps.publish("orders", b"z", key=k).partition == p for k, p in where.items())
 
 
-def test_a_bad_message_does_not_spoil_the_others(world: World) -> None:
-    world.ps.create_topic("orders", message_bytes_max=100)
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_bad_message_does_not_spoil_the_others(world: World, partitions: int) -> None:
+    world.ps.create_topic("orders", message_bytes_max=100, partitions=partitions)
     with world.ps.producer("orders", linger="1h") as out:
         out.send(b"a")
         for bad, error in (
             (lambda: out.send(5), InvalidInput),
             (lambda: out.send(b"x", key=5), InvalidInput),
+            (lambda: out.send(b"x", key="\udc80"), InvalidInput),
             (lambda: out.send(b"x", priority="urgent"), InvalidInput),
             (lambda: out.send(b"x", headers={"h": 5}), InvalidInput),
             (lambda: out.send(b"x", ttl="soon"), InvalidInput),
