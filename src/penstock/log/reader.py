@@ -30,6 +30,10 @@ INDEX_CACHE_BYTES = 32 << 20
 _WINDOW_BYTES_MIN = 64 << 10  # mapped at once, for reads that ask for little
 _RETRIES = 100  # a reader meets a file that was just trimmed or compacted; each time it is newer
 
+_CUT_OFF = FrameTruncated(
+    0, "the bytes end within the body"
+)  # how most reads end: not worth a raise
+
 
 class SegmentList(NamedTuple):
     """The segments of a log at one moment, replaced as a whole so that readers need no lock."""
@@ -367,7 +371,7 @@ class _Cursor:
                 header = read_header(window, at)
                 end = at + header.frame_bytes
                 if end > len(window):
-                    raise FrameTruncated(at, "the bytes end within the body")
+                    return frames, _CUT_OFF
                 if header.base_offset < expected:
                     raise FrameError(at, "an offset that was there before")
                 frames.append((at, end, header))
