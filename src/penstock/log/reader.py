@@ -30,9 +30,8 @@ INDEX_CACHE_BYTES = 32 << 20
 _WINDOW_BYTES_MIN = 64 << 10  # mapped at once, for reads that ask for little
 _RETRIES = 100  # a reader meets a file that was just trimmed or compacted; each time it is newer
 
-_CUT_OFF = FrameTruncated(
-    0, "the bytes end within the body"
-)  # how most reads end: not worth a raise
+# How most reads end, at the edge of what is mapped: not worth a raise.
+_CUT_OFF = FrameTruncated(0, "the bytes end within the body")
 
 
 class SegmentList(NamedTuple):
