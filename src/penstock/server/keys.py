@@ -3,7 +3,7 @@
 A key is made of 256 random bits. It is shown once, when it is made; what is kept is its SHA-256, in
 `keys.json` of the data folder, which only its owner may read. The file is replaced as a whole and
 synced, so a crash leaves the old keys or the new ones. A server notices by the next request when
-another process, such as `penstock key`, has changed them; and soon, when it made the first.
+another process, such as `penstock key`, has changed them.
 
 Deny by default: as long as no key was ever made there is no `keys.json`, and `empty` is true. From
 the first key on a key is needed, also after the last one was revoked or if the file is lost under
@@ -78,8 +78,6 @@ class NewKey(NamedTuple):
 
 _Stamp: TypeAlias = tuple[int, int, int]
 
-_FIRST_KEY_S = 0.05  # so late a server without keys may notice the first one
-
 
 class KeyStore:
     """The keys of a data folder. Any thread and any process may use it at the same time."""
@@ -91,7 +89,6 @@ class KeyStore:
         self._stamp: _Stamp | None = None
         self._keys: dict[str, Key] = {}
         self._needed = False
-        self._look_again_at = 0.0
 
     @classmethod
     def open(cls, data_folder: str | os.PathLike[str]) -> KeyStore:
@@ -103,9 +100,7 @@ class KeyStore:
     @property
     def empty(self) -> bool:
         """Whether no key was ever made here, so that none can be asked for."""
-        if not self._needed and time.monotonic() >= self._look_again_at:
-            self._refresh()
-            self._look_again_at = time.monotonic() + _FIRST_KEY_S
+        self._refresh()
         return not self._needed
 
     def authenticate(self, token: str) -> Key | None:

@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class World:
         """The folder as a `kill -9` at this moment leaves it: all that the kernel was given."""
         self._copies += 1
         copy = self.folder.with_name(f"{self.folder.name}-{self._copies}")
-        shutil.copytree(self.folder, copy)
+        shutil.copytree(self.folder, copy, copy_function=_copy_if_there)
         return copy
 
     def go_on_in(self, folder: Path, down_s: float = 0) -> Any:
@@ -184,3 +185,8 @@ def drain(stream: Any) -> list[bytes]:
     while (message := stream.next(0)) is not None:
         got.append(message.value)
     return got
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    with suppress(FileNotFoundError):  # an index that is being laid down changes its name
+        shutil.copy2(source, target)
