@@ -16,12 +16,20 @@ BROKER_BUGS = [
         "an ack is believed before it is in the ledger",
         "broker/partition.py",
         """\
-        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+        except Exception:
+            if letters:
+                self._believe_letters(letters_end)
+            raise
         queue.apply(decision.events)
 """,
         """\
-        queue.apply(decision.events)
-        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+            queue.apply(decision.events)
+            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+        except Exception:
+            if letters:
+                self._believe_letters(letters_end)
+            raise
 """,
         CRASHES,
     ),
@@ -29,14 +37,14 @@ BROKER_BUGS = [
         "a dead letter is stored after the event that lets its message go",
         "broker/partition.py",
         """\
-        for letter in decision.dead_letters:
-            self._bury(self.number, group, letter, self.source.fetch(letter.offsets))
-        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+            for letter in letters:
+                self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
+            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
 """,
         """\
-        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
-        for letter in decision.dead_letters:
-            self._bury(self.number, group, letter, self.source.fetch(letter.offsets))
+            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+            for letter in letters:
+                self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
 """,
         CRASHES,
     ),
@@ -55,19 +63,43 @@ BROKER_BUGS = [
     Bug(
         "a letter whose ledger entry was lost is not finished at the start",
         "broker/burials.py",
-        "            topic.partitions[number].finish(group, offsets, nonce)\n",
+        "            finished += topic.partitions[origin.partition].finish_buried(origin)\n",
         "            pass\n",
         CRASHES,
     ),
     Bug(
         "a letter is taken for that of any lease on its message",
+        "delivery/queue.py",
+        "lease is not None and lease.those_held(Offsets.one(offset)).count > 0",
+        "lease is not None or offset in state.outstanding",
+        CRASHES,
+    ),
+    Bug(
+        "a letter is taken for that of any message at its offset",
+        "broker/partition.py",
+        "any(message.id == origin.id for batch in found for message in batch.messages())",
+        "bool(found)",
+        CRASHES,
+    ),
+    Bug(
+        "a letter is forgotten when the entry about it finds no room",
+        "broker/partition.py",
+        "                self._believe_letters(letters_end)\n",
+        "                pass\n",
+        CRASHES,
+    ),
+    Bug(
+        "a lane still has what became a letter in its read-ahead",
+        "broker/partition.py",
+        "                self._renew(origin.group)  # a lane may have it in its read-ahead\n",
+        "",
+        CRASHES,
+    ),
+    Bug(
+        "a checkpoint takes letters for known that come after it",
         "broker/burials.py",
-        "                place = origin.partition, origin.group, origin.nonce\n",
-        """\
-                place = origin.partition, origin.group, origin.nonce
-                for known in held:
-                    place = known if known[:2] == place[:2] else place
-""",
+        "[each.log.durable_end for each in dead.partitions]",
+        "[each.log.end + 1 for each in dead.partitions]",
         CRASHES,
     ),
     Bug(
@@ -100,7 +132,8 @@ BROKER_BUGS = [
         """\
         self.log.sync()  # most of it now, so that nobody has to wait for it below
         with self.lock:
-            if self._checkpointed == (self.log.end, self.journal.log.end):
+            letters_known = self._letters.ends()
+            if self._checkpointed == (self.log.end, self.journal.log.end, letters_known):
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
@@ -108,7 +141,8 @@ BROKER_BUGS = [
 """,
         """\
         with self.lock:
-            if self._checkpointed == (self.log.end, self.journal.log.end):
+            letters_known = self._letters.ends()
+            if self._checkpointed == (self.log.end, self.journal.log.end, letters_known):
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -16,7 +17,8 @@ from penstock.broker.names import TopicName
 from penstock.broker.partition import Delivered
 from penstock.broker.topic import Producer
 from penstock.clock import ManualClock
-from penstock.errors import DiskFull
+from penstock.delivery.offsets import Offsets
+from penstock.errors import AlreadySettled, DiskFull
 from penstock.log.commit import ManualCommitter
 from penstock.record.batch import Batch
 from tests.simulation.disk import SimulatedFiles
@@ -136,6 +138,118 @@ def test_a_message_dies_once_wherever_the_crash_falls(
     assert outcomes == {1, 2}
 
 
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power-cut"])
+def test_a_message_whose_time_is_up_dies_once_wherever_the_crash_falls(power_cut: bool) -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(
+        TOPIC, {"partitions": 1, "fsync": "always", "dead_letter_expired": True}
+    )
+    shop.broker.publish(TOPIC, Batch.build([b"another"]))
+    (other,) = shop.receive()
+    reject(shop, other)
+    expires_us = WALL_NS // 1000 + 10**6
+    shop.broker.publish(
+        TOPIC, Batch.build([b"tried", b"new", b"new too"], expires_at_us=expires_us)
+    )
+    (tried,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
+    nack(shop, tried)
+    shop.committer.run_due()
+    shop.clock.advance(HOUR_S)
+
+    outcomes: set[int] = set()
+    for survivor in moments(shop, shop.receive, power_cut=power_cut):
+        outcomes.add(len(survivor.letters()))
+        survivor.clock.advance(HOUR_S)
+        letters = sorted(survivor.letters_in_the_end())
+        assert letters == [("expired", 0), ("expired", 0), ("expired", 1), ("rejected", 1)]
+    assert outcomes >= {1, 4}
+
+
+def test_a_clock_that_is_set_back_hides_no_letter() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1})
+    shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
+    (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
+    reject(shop, first)
+    shop.broker.topic(TOPIC).checkpoint()
+    (held,) = shop.receive()
+    shop.clock.jump_wall(-HOUR_S)
+
+    for survivor in moments(shop, lambda: reject(shop, held), power_cut=False):
+        assert survivor.letters_in_the_end()[:1] == [("rejected", 1)]
+        assert len(survivor.letters()) == 2
+
+
+@pytest.mark.parametrize("act", [reject, run_out])
+@pytest.mark.parametrize("then", ["goes-on", "is-killed"])
+def test_a_letter_is_final_even_if_there_was_no_room_for_the_entry_about_it(
+    act: Act, then: str
+) -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "max_retries": 0})
+    shop.broker.publish(TOPIC, Batch.build([b"first"]))
+    (first,) = shop.receive()
+    reject(shop, first)
+    shop.broker.publish(TOPIC, Batch.build([b"one that dies"]))
+    (held,) = shop.receive()
+    shop.files.fail("append", error=errno.ENOSPC, path="orders/00000/ledger/")
+
+    ledger = shop.broker.topic(TOPIC).partitions[0].journal.log
+    entries = ledger.end
+    with suppress(DiskFull):  # the housekeeper logs it
+        act(shop, held)
+    assert ledger.end == entries
+    assert len(shop.letters()) == 2
+
+    if then == "is-killed":
+        shop = Shop(shop.files.kill())
+    refused = shop.broker.ack(TOPIC, 0, "billing", held.nonce, Offsets.one(1)).refused
+    assert refused == {1: AlreadySettled}
+    assert len(shop.letters_in_the_end()) == 2
+    assert shop.receive() == []
+
+
+def test_an_expired_message_dies_once_even_if_there_was_no_room_for_the_entry_about_it() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "dead_letter_expired": True})
+    shop.broker.publish(TOPIC, Batch.build([b"first"]))
+    (first,) = shop.receive()
+    reject(shop, first)
+    expires_us = WALL_NS // 1000 + 10**6
+    shop.broker.publish(TOPIC, Batch.build([b"old", b"old too"], expires_at_us=expires_us))
+    shop.broker.publish(TOPIC, Batch.build([b"new"]))
+    shop.clock.advance(HOUR_S)
+    shop.files.fail("append", error=errno.ENOSPC, path="orders/00000/ledger/")
+
+    with pytest.raises(DiskFull):
+        shop.receive()
+    shop.files.mend()
+
+    (held,) = shop.receive()
+    assert [m.value for m in held.pieces[0][0].messages()] == [b"new"]
+    assert shop.letters() == [("rejected", 1), ("expired", 0), ("expired", 0)]
+
+
+def test_letters_of_a_topic_that_was_deleted_say_nothing_about_its_successor() -> None:
+    shop = Shop(SimulatedFiles())
+    settings = {"partitions": 1, "dead_letter_expired": True}
+    shop.broker.create_topic(TOPIC, settings)
+    expires_us = WALL_NS // 1000 + 10**6
+    shop.broker.publish(TOPIC, Batch.build([b"old"], expires_at_us=expires_us))
+    shop.clock.advance(HOUR_S)
+    assert shop.receive() == []
+    assert shop.letters() == [("expired", 0)]
+    shop.broker.delete_topic(TOPIC)
+    shop.broker.create_topic(TOPIC, settings)
+    shop.broker.publish(TOPIC, Batch.build([b"new"]))
+    shop.broker.topic(TOPIC).partitions[0].stats("billing")
+
+    survivor = Shop(shop.files.kill())
+
+    (held,) = survivor.receive()
+    assert [m.value for m in held.pieces[0][0].messages()] == [b"new"]
+
+
 def test_a_message_that_is_held_again_is_not_taken_for_the_letter_it_once_was() -> None:
     shop = Shop(SimulatedFiles())
     shop.broker.create_topic(TOPIC, {"partitions": 1})
@@ -147,6 +261,7 @@ def test_a_message_that_is_held_again_is_not_taken_for_the_letter_it_once_was() 
 
     survivor = Shop(shop.files.kill())
 
+    assert survivor.broker.topic(TOPIC).partitions[0].stats("billing").depth == 1
     settled = survivor.broker.ack(TOPIC, 0, "billing", again.nonce, None)
     assert not settled.refused
     assert survivor.letters() == [("rejected", 1)]

@@ -19,13 +19,13 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from penstock.broker.burials import NoDeadLetterTopic, burying, finish_burials
+from penstock.broker.burials import Burials, NoDeadLetterTopic, finish_burials
 from penstock.broker.chores import TopicChores
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.delays import DelayedIds, DelayedMessage, DelayStats
 from penstock.broker.housekeeper import Housekeeper
 from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
-from penstock.broker.partition import Bury, Delivered, Partition, Settled
+from penstock.broker.partition import Delivered, Partition, Settled
 from penstock.broker.progress import ProgressInbox
 from penstock.broker.retention import TopicRetention
 from penstock.broker.settings import (
@@ -109,7 +109,7 @@ class Broker:
                 self._open(name)
             for name, topic in self._topics.items():
                 if name.dead_letters in self._topics:
-                    finish_burials(topic, self._topics[name.dead_letters])
+                    finish_burials(topic, self._burials(name))
             self.streams = Streams(
                 self._store.groups(), self, ProgressInbox(self.folder, self._files)
             )
@@ -156,7 +156,7 @@ class Broker:
                 )
             self._catalog.alter(name, new)
             for number in range(len(topic.partitions), new.partitions):
-                added = self._store.open_partition(name, number, new, self._bury_of(name))
+                added = self._store.open_partition(name, number, new, self._burials(name))
                 self._chores[name].look_after(added)
                 topic.partitions.append(added)  # last: whoever sees it may use it
             topic.change(new, new.log_config(self.config.free_bytes_min))
@@ -477,7 +477,7 @@ class Broker:
 
     def _open(self, name: TopicName) -> None:
         settings = self._catalog.settings(name)
-        topic = self._store.open_topic(name, settings, self._bury_of(name))
+        topic = self._store.open_topic(name, settings, self._burials(name))
         if self._catalog.uses_dedup(name):
             topic.rebuild_dedup()
         self._topics[name] = topic
@@ -509,8 +509,8 @@ class Broker:
             topic.heed_settling()
         return settled
 
-    def _bury_of(self, name: TopicName) -> Bury:
-        return burying(name, self._topics, self._catalog)
+    def _burials(self, name: TopicName) -> Burials:
+        return Burials(name, self._topics, self._catalog)
 
     def _make_dead_letter_topic(self, name: TopicName) -> None:
         """On demand. No partition's lock may be held: who changes topics takes those after ours."""

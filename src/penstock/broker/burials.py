@@ -9,78 +9,92 @@ import msgspec
 from penstock.broker.catalog import Catalog
 from penstock.broker.dead_letters import ORIGIN_HEADER, Origin, origin_of
 from penstock.broker.names import TopicName
-from penstock.broker.partition import Bury
 from penstock.broker.topic import Topic
-from penstock.delivery.offsets import Offsets
 from penstock.delivery.picking import DeadLetter
+from penstock.log.local import LocalLog
 from penstock.record.batch import Batch, Message
 
 _PAGE = 1000
 _LETTERS_BYTES_MAX = 16 << 20
+_LETTERS_LOOKED_AT_MAX = 10_000
 
 
 class NoDeadLetterTopic(Exception):
     """Nothing has happened yet: the topic has to be made first."""
 
 
-def burying(name: TopicName, topics: Mapping[TopicName, Topic], catalog: Catalog) -> Bury:
-    """How the partitions of a topic store dead letters."""
+class Burials:
+    """The dead letters of a topic, as its partitions see them: a place to store them."""
 
-    def bury(partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
-        settings = catalog.settings(name)
+    def __init__(
+        self, name: TopicName, topics: Mapping[TopicName, Topic], catalog: Catalog
+    ) -> None:
+        self._name = name
+        self._topics = topics
+        self._catalog = catalog
+
+    def store(self, partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
+        """Store messages as dead letters; when this returns they are as safe as they will be."""
+        settings = self._catalog.settings(self._name)
         if letter.reason == "expired" and not settings.dead_letter_expired:
             return
-        if name.is_dead_letters or not batches:
+        if self._name.is_dead_letters or not batches:
             return
-        dead = topics.get(name.dead_letters)
+        dead = self._dead()
         if dead is None:
             raise NoDeadLetterTopic
         for batch in batches:
-            for letters in to_letters(name.topic, partition, group, letter, batch):
+            for letters in to_letters(self._name.topic, partition, group, letter, batch):
                 dead.publish(letters)
         if settings.fsync != "never":
             # The message is about to be done with: its letter has to last longer than that.
             for each in dead.partitions:
                 each.log.sync()
 
-    return bury
+    def ends(self) -> list[int]:
+        """Where the letters end, in each partition of their topic; no crash takes one below."""
+        dead = self._dead()
+        return [] if dead is None else [each.log.durable_end for each in dead.partitions]
+
+    def since(self, ends: Sequence[int]) -> Iterator[Origin]:
+        """Where the letters come from that were stored since they ended there."""
+        dead = self._dead()
+        for partition in dead.partitions if dead else ():
+            known = partition.number < len(ends)
+            yield from _origins(partition.log, ends[partition.number] if known else 0)
+
+    def _dead(self) -> Topic | None:
+        return None if self._name.is_dead_letters else self._topics.get(self._name.dead_letters)
 
 
-def finish_burials(topic: Topic, dead: Topic) -> int:
-    """After a crash: messages whose letter is stored, and which are held as if it were not, are
-    done. Whoever got them again could ack what is a dead letter already.
+def finish_burials(topic: Topic, burials: Burials) -> int:
+    """After a crash: messages whose letter is stored are done, even if the ledger does not know.
 
-    A letter is younger than the lease under which its message was given up, so that only the
-    youngest letters are looked at. If the wall clock was set back in between, one may be missed;
-    its message comes again then, and there may be a second letter.
+    Whoever got them again could ack what is a dead letter already. A checkpoint knows of every
+    letter before it, so that only those since the oldest one are looked at.
     """
-    held = {
-        (partition.number, group, lease.nonce): lease
-        for partition in topic.partitions
-        for group, queue in partition.queues.items()
-        for lease in queue.state.leases
-    }
-    if not held:
-        return 0
-    since_us = min(lease.wall_us for lease in held.values())
-    given_up: dict[tuple[int, str, int], set[int]] = {}
-    for partition in dead.partitions:
-        offset = partition.log.find(since_us)
-        while offset < partition.log.end:
-            read = partition.log.read(offset)
-            for message in read.messages():
-                origin = origin_of(message)
-                place = origin.partition, origin.group, origin.nonce
-                if place in held and origin.topic == topic.name.topic:
-                    given_up.setdefault(place, set()).add(origin.offset)
-            offset = read.next_offset
+    known = [partition.letters_known for partition in topic.partitions]
+    stored = 0
     finished = 0
-    for (number, group, nonce), found in given_up.items():
-        offsets = held[number, group, nonce].those_held(Offsets.of(found))
-        if offsets.count:
-            topic.partitions[number].finish(group, offsets, nonce)
-            finished += offsets.count
+    for origin in burials.since([min(ends) for ends in zip(*known, strict=False)]):
+        stored += 1
+        if origin.topic == topic.name.topic and origin.partition < len(topic.partitions):
+            finished += topic.partitions[origin.partition].finish_buried(origin)
+    if stored > _LETTERS_LOOKED_AT_MAX:
+        for partition in topic.partitions:
+            partition.checkpoint()  # so that nobody has to look at as many again
     return finished
+
+
+def _origins(log: LocalLog, offset: int) -> Iterator[Origin]:
+    if offset > log.end:  # it was deleted, and is another one
+        offset = 0
+    offset = max(offset, log.start)
+    while offset < log.end:
+        read = log.read(offset)
+        for message in read.messages():
+            yield origin_of(message)
+        offset = read.next_offset
 
 
 def to_letters(

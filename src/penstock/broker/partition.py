@@ -11,9 +11,10 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -37,6 +38,9 @@ from penstock.log.segment import Segment
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import Priority
 
+if TYPE_CHECKING:
+    from penstock.broker.dead_letters import Origin
+
 MOVED = -1
 """In place of a producer id: the frame holds delayed messages that fell due, with their ids."""
 
@@ -45,8 +49,18 @@ CHECKPOINT_LOG_BYTES = 256 << 20
 CHECKPOINT_FRAMES = 100_000  # of the log: a restart looks at each
 _EVENTS, _CHECKPOINT, _GROUP_DELETED = b"\x00", b"\x01", b"\x02"
 
-Bury = Callable[[int, str, DeadLetter, list[Batch]], None]
-"""Stores dead letters: of a partition, for a group."""
+
+class DeadLetterStore(Protocol):
+    """Where the messages of a topic are stored that were given up."""
+
+    def store(self, partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
+        """Store messages of a partition that a group gave up; they last once this returns."""
+
+    def ends(self) -> list[int]:
+        """Where the letters end."""
+
+    def since(self, ends: Sequence[int]) -> Iterable[Origin]:
+        """Of each letter that was stored since they ended there: what it was."""
 
 
 class _Checkpoint(msgspec.Struct, array_like=True):
@@ -55,6 +69,7 @@ class _Checkpoint(msgspec.Struct, array_like=True):
     groups: dict[str, bytes]
     producers: bytes
     log_offset: int
+    letters_known: list[int] = []  # where the dead letters ended
 
 
 _checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint)
@@ -90,7 +105,7 @@ class Partition:
         journal: Journal,
         policy: Policy,
         clock: Clock,
-        bury: Bury,
+        letters: DeadLetterStore,
     ) -> None:
         self.number = number
         self.log = log
@@ -107,9 +122,11 @@ class Partition:
         self._publish_lock = threading.Lock()
         self._policy = policy
         self._clock = clock
-        self._bury = bury
+        self._letters = letters
+        self.letters_known: list[int] = []
+        """Where the dead letters ended at the last checkpoint: it knows of all before."""
         self._checkpoint_log_bytes = 0
-        self._checkpointed = (0, 0)
+        self._checkpointed: tuple[int, int, list[int]] | None = None
         self._sized: Segment | None = None
         self._log_grew = False
         self._frames = 0  # since the last checkpoint; one that two threads count as one is no harm
@@ -248,6 +265,15 @@ class Partition:
             queue = self.queue(group)
             return self._carry_out(group, queue, Decision((Acked(nonce, offsets),)))
 
+    def finish_buried(self, origin: Origin) -> bool:
+        """The message of a dead letter is done, if it is not; whether it was not."""
+        with self.lock:
+            if not self._is_buried_alive(origin):
+                return False
+            done = Acked(origin.nonce, Offsets.one(origin.offset))
+            self._carry_out(origin.group, self.queues[origin.group], Decision((done,)))
+            return True
+
     def unfinished(self, group: str, after: int, limit: int) -> list[Message]:
         """Messages that a group has not done, from an offset on; for looking, not for working."""
         found: list[Message] = []
@@ -303,10 +329,8 @@ class Partition:
     def set_policy(self, policy: Policy) -> None:
         with self.lock:
             self._policy = policy
-            now_ns = self._clock.monotonic_ns()
-            for group, queue in self.queues.items():
-                state = GroupState.restore(queue.snapshot(now_ns))
-                self.queues[group] = GroupQueue(state, policy, now_ns)
+            for group in self.queues:
+                self._renew(group)
 
     # Housekeeping.
 
@@ -365,20 +389,21 @@ class Partition:
         """Write down the whole state, so that a restart is quick."""
         self.log.sync()  # most of it now, so that nobody has to wait for it below
         with self.lock:
-            if self._checkpointed == (self.log.end, self.journal.log.end):
+            letters_known = self._letters.ends()
+            if self._checkpointed == (self.log.end, self.journal.log.end, letters_known):
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
                 self.log.sync()  # the state below speaks of messages that must not be lost
             now_ns = self._clock.monotonic_ns()
             groups = {name: queue.snapshot(now_ns) for name, queue in self.queues.items()}
-            image = msgspec.msgpack.encode(_Checkpoint(groups, producers, log_offset))
-            marked = self.journal.mark(_CHECKPOINT + image)
+            image = _Checkpoint(groups, producers, log_offset, letters_known)
+            marked = self.journal.mark(_CHECKPOINT + msgspec.msgpack.encode(image))
             self._checkpoint_log_bytes = self.log.size_bytes
             self._log_grew = False
             self._frames = 0
             self._checkpoint_offset = log_offset
-            self._checkpointed = self.log.end, self.journal.log.end
+            self._checkpointed = self.log.end, self.journal.log.end, letters_known
         self.journal.drop_before(marked)
 
     def close(self) -> None:
@@ -398,13 +423,48 @@ class Partition:
             deadline = queue.next_deadline()
 
     def _carry_out(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
-        for letter in decision.dead_letters:
-            self._bury(self.number, group, letter, self.source.fetch(letter.offsets))
-        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+        letters = decision.dead_letters
+        letters_end = self._letters.ends() if letters else []
+        try:
+            for letter in letters:
+                self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
+            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+        except Exception:
+            if letters:
+                self._believe_letters(letters_end)
+            raise
         queue.apply(decision.events)
         if self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
             self.look_if_checkpoint_is_due()
         return durable
+
+    def _believe_letters(self, letters_end: list[int]) -> None:
+        """Messages are done whose letters were stored before something failed.
+
+        The ledger does not say so. The letters do, if a start has to find out.
+        """
+        for origin in self._letters.since(letters_end):
+            if origin.partition == self.number and self._is_buried_alive(origin):
+                done = Acked(origin.nonce, Offsets.one(origin.offset))
+                self.queues[origin.group].apply((done,))
+                self._renew(origin.group)  # a lane may have it in its read-ahead
+
+    def _renew(self, group: str) -> None:
+        """Go on with what is known of a group, as after a restart."""
+        now_ns = self._clock.monotonic_ns()
+        state = GroupState.restore(self.queues[group].snapshot(now_ns))
+        self.queues[group] = GroupQueue(state, self._policy, now_ns)
+
+    def _is_buried_alive(self, origin: Origin) -> bool:
+        """Whether the message of a letter is still to be done."""
+        queue = self.queues.get(origin.group)
+        if queue is None or not queue.may_give_up(origin.nonce, origin.offset):
+            return False
+        # The topic may be another one by now, or have lost its end and got a new one.
+        found = (
+            self.source.fetch(Offsets.one(origin.offset)) if origin.offset < self.log.end else []
+        )
+        return any(message.id == origin.id for batch in found for message in batch.messages())
 
     def _look_at(self, deadline_ns: int) -> None:
         """Something falls due then that may be earlier than all else."""
@@ -437,6 +497,7 @@ class Partition:
                 states = {name: GroupState.restore(data) for name, data in image.groups.items()}
                 self.producers.restore(image.producers)
                 log_offset = max(image.log_offset, self.log.start)
+                self.letters_known = image.letters_known
         now_ns = self._clock.monotonic_ns()
         for group, state in states.items():
             queue = self.queues[group] = GroupQueue(state, self._policy, now_ns)

@@ -18,7 +18,7 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.delays import Delays
 from penstock.broker.journal import Journal, journal_config
 from penstock.broker.names import TopicName
-from penstock.broker.partition import Bury, Partition
+from penstock.broker.partition import DeadLetterStore, Partition
 from penstock.broker.settings import TopicSettings
 from penstock.broker.topic import Topic, moved_ids
 from penstock.clock import Clock
@@ -53,9 +53,11 @@ class Store:
     def groups(self) -> Journal:
         return self._journal(os.path.join(self.folder, "groups"), LogConfig())
 
-    def open_topic(self, name: TopicName, settings: TopicSettings, bury: Bury) -> Topic:
+    def open_topic(
+        self, name: TopicName, settings: TopicSettings, letters: DeadLetterStore
+    ) -> Topic:
         partitions = [
-            self.open_partition(name, number, settings, bury)
+            self.open_partition(name, number, settings, letters)
             for number in range(settings.partitions)
         ]
         folder = os.path.join(self.topic_folder(name), "delays")
@@ -70,7 +72,7 @@ class Store:
         return Topic(name, settings, partitions, delays, self._clock)
 
     def open_partition(
-        self, name: TopicName, number: int, settings: TopicSettings, bury: Bury
+        self, name: TopicName, number: int, settings: TopicSettings, letters: DeadLetterStore
     ) -> Partition:
         folder = os.path.join(self.topic_folder(name), f"{number:05d}")
         config = settings.log_config(self._free_bytes_min)
@@ -80,7 +82,7 @@ class Store:
             self._journal(os.path.join(folder, "ledger"), config),
             settings.policy(),
             self._clock,
-            bury,
+            letters,
         )
 
     def remove_topic(self, name: TopicName) -> None:

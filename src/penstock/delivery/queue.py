@@ -237,6 +237,17 @@ class GroupQueue:
             dead += letters
         return Decision(tuple(events), tuple(dead)) if events else NOTHING
 
+    def may_give_up(self, nonce: int, offset: int) -> bool:
+        """Whether a message is held under this nonce or, if it is 0, is to be done and nobody
+        holds it: as it was before a dead letter that names this nonce was stored."""
+        state = self.state
+        if nonce:
+            lease = state.leases.get(nonce)
+            return lease is not None and lease.those_held(Offsets.one(offset)).count > 0
+        if offset in state.outstanding:
+            return offset in state.retries.waiting
+        return offset not in state.acked
+
     def seek(self, offset: int) -> Decision:
         """Start again from an offset, forwards or back. All leases are lost, and all counts."""
         return Decision((Sought(offset),))
