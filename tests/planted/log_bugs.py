@@ -21,21 +21,21 @@ LOG_BUGS = [
     # What is confirmed, and when.
     Bug(
         "no fsync before an append is confirmed",
-        "log/local.py",
+        "log/durable.py",
         "        if active:\n            active.sync()\n",
         "",
         POWER_CUT,
     ),
     Bug(
         "a sealed segment is not synced",
-        "log/local.py",
+        "log/durable.py",
         "            unsynced_segment.file.sync()\n",
         "            pass\n",
         POWER_CUT,
     ),
     Bug(
         "durable_end is advanced before the fsync",
-        "log/local.py",
+        "log/durable.py",
         """\
                     self._sync_and_seal(unsynced, active if active_too else None)
                     self._durable_end = target
@@ -48,14 +48,14 @@ LOG_BUGS = [
     ),
     Bug(
         "readers outside are told before the fsync",
-        "log/local.py",
+        "log/durable.py",
         """\
                     self._sync_and_seal(unsynced, active if active_too else None)
                     self._durable_end = target
-                    self._write_mark(target)
+                    self._mark.write(target)
 """,
         """\
-                    self._write_mark(target)
+                    self._mark.write(target)
                     self._sync_and_seal(unsynced, active if active_too else None)
                     self._durable_end = target
 """,
@@ -63,14 +63,14 @@ LOG_BUGS = [
     ),
     Bug(
         "an fsync confirms appends that came while it ran",
-        "log/local.py",
+        "log/durable.py",
         "                    self._durable_end = target\n",
         "                    self._durable_end = target = self._end\n",
         f"{POWER_CUT} {GROUP_COMMIT}",
     ),
     Bug(
         "with `always`, append confirms at once",
-        "log/local.py",
+        "log/durable.py",
         "            durable, delay_ms = self._round, 0\n",
         "            delay_ms = 0\n",
         POWER_CUT,
@@ -89,14 +89,14 @@ LOG_BUGS = [
     ),
     Bug(
         "the interval is forgotten after the first commit",
-        "log/local.py",
+        "log/durable.py",
         "                    self._commit_is_due = False\n",
         "",
         POWER_CUT,
     ),
     Bug(
         "the batch counts one write too many",
-        "log/local.py",
+        "log/durable.py",
         "self._writes_since_commit < self.config.fsync_batch_writes",
         "self._writes_since_commit <= self.config.fsync_batch_writes",
         POWER_CUT,
@@ -111,7 +111,7 @@ LOG_BUGS = [
     # Names and their order.
     Bug(
         "no folder fsync on roll",
-        "log/local.py",
+        "log/durable.py",
         """\
         if unnamed:  # before anything in it is confirmed, the file's name has to be on disk
             self._files.sync_folder(self.folder)
@@ -121,7 +121,7 @@ LOG_BUGS = [
     ),
     Bug(
         "an index is laid down before its segment is synced",
-        "log/local.py",
+        "log/durable.py",
         """\
         for unsynced_segment in unsynced:
             unsynced_segment.file.sync()
@@ -148,9 +148,9 @@ LOG_BUGS = [
     Bug(
         "segments are trimmed before the new start is on disk",
         "log/local.py",
-        "            self._write_start(before)\n            with self._write_lock:\n",
+        "            try:\n                write_start(",
         "            self._discard([s for s in self.segments[:-1] if s.next_offset <= before])\n"
-        "            self._write_start(before)\n            with self._write_lock:\n",
+        "            try:\n                write_start(",
         EVERY_CRASH,
     ),
     # Recovery.
@@ -242,7 +242,7 @@ aggregate([("offset", "min")])
     # Failing disks.
     Bug(
         "a failed fsync is tried again",
-        "log/local.py",
+        "log/durable.py",
         "        if active:\n            active.sync()\n",
         """\
         if active:
@@ -255,7 +255,7 @@ aggregate([("offset", "min")])
     ),
     Bug(
         "a log goes on after a failed fsync",
-        "log/local.py",
+        "log/durable.py",
         "            self._failure = LogFailed(self.folder, exc)\n",
         "            return LogFailed(self.folder, exc)\n",
         EIO,

@@ -18,7 +18,8 @@ from penstock.errors import FrameError, LogError, LogNotFound
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.index import IndexDamaged
 from penstock.log.look import OnBytes, Options, SegmentLook, unreadable
-from penstock.log.recovery import DURABLE_FILE, START_FILE, list_segments, read_mark
+from penstock.log.marks import DURABLE_FILE, START_FILE, read_mark
+from penstock.log.recovery import list_segments
 from penstock.log.report import Finding, LogReport, SegmentReport
 from penstock.log.segment import Segment, is_index_name, load_index, parse_segment_name
 from penstock.record.frame import read_header

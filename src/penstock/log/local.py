@@ -8,32 +8,26 @@ import socket
 import threading
 from concurrent.futures import Future
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from penstock.clock import Clock, SystemClock
 from penstock.config import LogConfig, Retention
 from penstock.errors import (
     DiskFull,
     FrameError,
-    LogClosed,
     LogError,
     LogFailed,
     MessageTooLarge,
 )
-from penstock.log.base import DONE, Appended
+from penstock.log.base import Appended
 from penstock.log.commit import SHARED, Committer
 from penstock.log.compact import Compaction, compact
-from penstock.log.files import DiskFiles, File, FileSystem, is_out_of_room, write_durably
+from penstock.log.durable import DurableLog, Unsynced
+from penstock.log.files import DiskFiles, File, FileSystem, is_out_of_room
 from penstock.log.index import NO_TIME, SegmentIndex
-from penstock.log.reader import SegmentList, SegmentReader
-from penstock.log.recovery import (
-    DURABLE_FILE,
-    START_FILE,
-    encode_mark,
-    recover,
-    remove_segments,
-    seal,
-)
+from penstock.log.marks import DurableMark, write_start
+from penstock.log.reader import SegmentList
+from penstock.log.recovery import recover, remove_segments
 from penstock.log.segment import Segment
 from penstock.record.batch import Batch
 from penstock.record.frame import (
@@ -53,14 +47,7 @@ _UNSYNCED_SEGMENTS_MAX = 8  # sealed ones that wait for their fsync before the w
 _ROOM_CHECK_BYTES = 1 << 20  # free space is looked at once for so much written
 
 
-class _Unsynced(NamedTuple):
-    """A sealed segment whose bytes may still be in the operating system alone."""
-
-    segment: Segment
-    file: File
-
-
-class LocalLog(SegmentReader):
+class LocalLog(DurableLog):
     """A log of segments in a folder that this process alone writes to.
 
     Any thread may call anything. Appends are serialised by a lock that is held for the write, never
@@ -102,27 +89,14 @@ class LocalLog(SegmentReader):
         committer: Committer,
         lock: bool,
     ) -> None:
-        super().__init__(folder, files, config.index_interval_bytes)
-        self.config = config
-        self.committer = committer
-        """Runs the log's fsyncs. What is appended from there is synced next."""
+        super().__init__(folder, files, config, committer)
         self._clock = clock
-        self._write_lock = threading.Lock()
-        self._commit_lock = threading.Lock()  # taken before the write lock, never after it
-        self._compact_lock = threading.Lock()  # taken before both
+        self._compact_lock = threading.Lock()  # taken before all others
         self._news = threading.Condition()
         self._waiting = 0
-        self._closed = False
         self._released = False
-        self._failure: LogFailed | None = None
         self._uncounted = False
         """Whether there may be bytes behind the active segment's last frame."""
-        self._unsynced: list[_Unsynced] = []
-        self._unnamed: Segment | None = None
-        """The newest segment, as long as its name may be in the operating system alone."""
-        self._round: Future[None] | None = None
-        self._commit_is_due = False
-        self._writes_since_commit = 0
         self._roomy_until = 0
         """Up to this length of the active segment nobody has to look whether there is room."""
         self._roll_at_us = 0
@@ -134,8 +108,8 @@ class LocalLog(SegmentReader):
             raise LogError(f"{folder} cannot be the folder of a log: {exc}") from exc
         try:
             found = recover(files, folder, config.index_interval_bytes)
-            self._mark = _open_mark(files, os.path.join(folder, DURABLE_FILE))
-            self._write_mark(found.end)
+            self._mark = DurableMark(files, folder)
+            self._mark.write(found.end)
         except BaseException as exc:
             if self._folder_lock:
                 self._folder_lock.release()
@@ -151,10 +125,6 @@ class LocalLog(SegmentReader):
         self._active_since_us = self._first_write_us()
         for damage in found.damage:
             self._report(damage)
-
-    @property
-    def durable_end(self) -> int:
-        return self._durable_end
 
     def append(
         self,
@@ -192,13 +162,7 @@ class LocalLog(SegmentReader):
             )
             if frame.raw_bytes > self.config.message_bytes_max:
                 self._check_sizes(batch)
-            now_us = wall_ns // 1000
-            size_bytes = self._active.tail[1] + frame.frame_bytes
-            if size_bytes > self._roomy_until or now_us >= self._roll_at_us:
-                self._make_room(frame.frame_bytes, now_us)
-            self._write(frame)
-            self._end = frame.next_offset
-            durable = self._plan_commit()
+            durable = self._append(frame, wall_ns // 1000)
         if self._waiting:
             self._notify()
         return Appended(frame.base_offset, frame.next_offset, frame.last_timestamp, ulid, durable)
@@ -214,13 +178,9 @@ class LocalLog(SegmentReader):
                 self._check_writable()
             wall_ns = self._clock.wall_ns()
             now_us = wall_ns // 1000
-            next_offset, size_bytes = self._active.tail
-            frame = encode_single(value, next_offset, new_batch_ulid(wall_ns), now_us)
-            if size_bytes + frame.frame_bytes > self._roomy_until or now_us >= self._roll_at_us:
-                self._make_room(frame.frame_bytes, now_us)
-            self._write(frame)
-            self._end = frame.next_offset
-            durable = self._plan_commit()
+            ulid = new_batch_ulid(wall_ns)
+            frame = encode_single(value, self._active.next_offset, ulid, now_us)
+            durable = self._append(frame, now_us)
         if self._waiting:
             self._notify()
         return durable
@@ -235,22 +195,6 @@ class LocalLog(SegmentReader):
                 self._waiting -= 1
         return self._end > offset
 
-    def sync(self) -> None:
-        """Make everything durable that was appended so far, whatever the policy."""
-        self._check_open()
-        self._commit(active_too=True)
-        if self._failure:
-            raise self._failure
-
-    def sync_soon(self) -> Future[None]:
-        """A future for when everything that was appended so far is durable."""
-        with self._write_lock:
-            self._check_writable()
-            if self._round is None:
-                self._round = Future()
-            self.committer.schedule(0, self._commit_all)
-            return self._round
-
     def trim(self, before: int) -> None:
         """Forget every offset below `before`, for good. Segments go as soon as all of them did."""
         before = min(before, self._end)
@@ -262,7 +206,10 @@ class LocalLog(SegmentReader):
             self.sync()  # a segment that is sealed after it went would leave its index behind
         with self._commit_lock:
             self._check_open()
-            self._write_start(before)
+            try:
+                write_start(self._files, self.folder, before)
+            except OSError as exc:
+                raise self._fail(exc) from exc
             with self._write_lock:
                 self._start = before
                 segments = self._list.segments
@@ -375,6 +322,14 @@ class LocalLog(SegmentReader):
 
     # Writing. The write lock is held.
 
+    def _append(self, frame: EncodedFrame, now_us: int) -> Future[None]:
+        size_bytes = self._active.tail[1] + frame.frame_bytes
+        if size_bytes > self._roomy_until or now_us >= self._roll_at_us:
+            self._make_room(frame.frame_bytes, now_us)
+        self._write(frame)
+        self._end = frame.next_offset
+        return self._plan_commit()
+
     def _make_room(self, frame_bytes: int, now_us: int) -> None:
         """Look at the disk, and start the next segment if this one is full or old enough.
 
@@ -440,14 +395,14 @@ class LocalLog(SegmentReader):
             if is_out_of_room(exc):
                 raise DiskFull(f"{self.folder}: no room for a new segment") from exc
             raise self._fail(exc) from exc
-        sealed = _Unsynced(self._active, self._active_file)
+        sealed = Unsynced(self._active, self._active_file)
         try:
             self._go_on_in(segment, file, sealed)
         except BaseException:  # Ctrl-C: half of it would write to a file that is closed
             self._go_on_in(segment, file, sealed)
             raise
 
-    def _go_on_in(self, segment: Segment, file: File, sealed: _Unsynced) -> None:
+    def _go_on_in(self, segment: Segment, file: File, sealed: Unsynced) -> None:
         """Exchange the active segment. It does no harm to do this twice."""
         if sealed not in self._unsynced:
             self._unsynced.append(sealed)
@@ -463,143 +418,12 @@ class LocalLog(SegmentReader):
         if longest > limit:
             raise MessageTooLarge(f"a message of {longest} bytes; at most {limit} are taken")
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise LogClosed(f"the log {self.folder} is closed")
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self._failure:
-            raise self._failure
-
-    # Committing: what makes written bytes durable.
-
-    def _plan_commit(self) -> Future[None]:
-        """See to it that what was just written is synced when the policy says."""
-        policy = self.config.fsync
-        durable = DONE
-        if policy == "always":
-            if self._round is None:
-                self._round = Future()
-            durable, delay_ms = self._round, 0
-        elif policy == "interval":
-            delay_ms = self.config.fsync_interval_ms
-        else:
-            self._writes_since_commit += 1
-            if policy == "never" or self._writes_since_commit < self.config.fsync_batch_writes:
-                return durable
-            delay_ms = 0
-        if not self._commit_is_due:
-            self._commit_is_due = True
-            self.committer.schedule(delay_ms, self._commit_all)
-        return durable
-
-    def _commit_all(self) -> None:
-        self._commit(active_too=True)
-
-    def _commit_sealed(self) -> None:
-        self._commit(active_too=self.config.fsync == "always")
-
-    def _commit(self, *, active_too: bool) -> None:
-        """Sync what was written before now, raise `durable_end`, and tell those who wait for it."""
-        with self._commit_lock:
-            with self._write_lock:
-                unsynced = list(self._unsynced)
-                target = self._end if active_too else self._active.base_offset
-                active = self._active_file
-                done = None
-                if active_too:
-                    done, self._round = self._round, None
-                    self._commit_is_due = False
-                    self._writes_since_commit = 0
-            try:
-                if self._failure:
-                    raise self._failure
-                if unsynced or target > self._durable_end:
-                    self._sync_and_seal(unsynced, active if active_too else None)
-                    self._durable_end = target
-                    self._write_mark(target)
-            except (OSError, LogFailed) as exc:
-                failure = exc if isinstance(exc, LogFailed) else self._fail(exc)
-                if done:
-                    done.set_exception(failure)
-                return
-            except BaseException:  # Ctrl-C: whoever waits is told by the next commit
-                self._commit_later(done)
-                raise
-        if done:
-            done.set_result(None)
-
-    def _commit_later(self, done: Future[None] | None) -> None:
-        with self._write_lock:
-            if self._round is None:
-                self._round = done
-            elif done:
-                self._round.add_done_callback(lambda newer: _copy_outcome(newer, done))
-            self._commit_is_due = True
-            self.committer.schedule(0, self._commit_all)
-
-    def _sync_and_seal(self, unsynced: list[_Unsynced], active: File | None) -> None:
-        unnamed = self._unnamed
-        if unnamed:  # before anything in it is confirmed, the file's name has to be on disk
-            self._files.sync_folder(self.folder)
-        for unsynced_segment in unsynced:
-            unsynced_segment.file.sync()
-        if active:
-            active.sync()
-        with self._write_lock:
-            del self._unsynced[: len(unsynced)]
-            if self._unnamed is unnamed:
-                self._unnamed = None
-        failed: OSError | None = None
-        for segment, file in unsynced:
-            file.close()
-            try:
-                seal(self._files, segment)
-                segment.index = None
-            except OSError as exc:
-                # The messages are safe. The index stays in memory, and is made again at open.
-                _logger.warning("no index for %s: %s", segment.path, exc)
-                if not is_out_of_room(exc):  # a disk that fails here fails elsewhere: stop
-                    failed = exc
-        if failed:
-            raise failed
-
-    def _fail(self, exc: BaseException) -> LogFailed:
-        if self._failure is None:
-            self._failure = LogFailed(self.folder, exc)
-            _logger.error("%s", self._failure)
-        return self._failure
-
     def _discard(self, segments: list[Segment]) -> None:
         """Remove files that no longer count. What cannot be removed now is removed at open."""
         try:
             remove_segments(self._files, segments)
         except OSError as exc:
             _logger.warning("%s: a file that is not needed stays: %s", self.folder, exc)
-
-    def _write_mark(self, offset: int) -> None:
-        try:
-            self._mark.overwrite(0, encode_mark(offset))
-        except OSError as exc:
-            if not is_out_of_room(exc):
-                raise
-            _logger.warning("%s: readers outside see the last commit later: %s", self.folder, exc)
-
-    def _write_start(self, offset: int) -> None:
-        path, mark = os.path.join(self.folder, START_FILE), encode_mark(offset)
-        try:
-            write_durably(self._files, path, mark)
-            return
-        except OSError as exc:
-            if not is_out_of_room(exc):
-                raise self._fail(exc) from exc
-        try:
-            _overwrite(self._files, path, mark)  # it takes no room, and a trim makes some
-        except OSError as exc:
-            if is_out_of_room(exc) or isinstance(exc, FileNotFoundError):
-                raise DiskFull(f"{self.folder}: no room to note where the log starts") from exc
-            raise self._fail(exc) from exc
 
     def _first_write_us(self) -> int:
         """When the active segment got its first frame: the time in that frame's ULID."""
@@ -609,32 +433,6 @@ class LocalLog(SegmentReader):
         except FrameError:  # empty, or damaged: its age counts from now on
             return self._clock.wall_ns() // 1000
         return int.from_bytes(ulid[:6], "big") * 1000
-
-
-def _open_mark(files: FileSystem, path: str) -> File:
-    """The file that tells other processes what is durable: overwritten in place, never synced."""
-    try:
-        return files.open(path)
-    except FileNotFoundError:
-        return files.create(path)
-
-
-def _overwrite(files: FileSystem, path: str, mark: bytes) -> None:
-    """Change a mark in place, durably: it lies within one sector, which is not torn."""
-    file = files.open(path)
-    try:
-        file.overwrite(0, mark)
-        file.sync()
-    finally:
-        file.close()
-
-
-def _copy_outcome(newer: Future[None], older: Future[None]) -> None:
-    failure = newer.exception()
-    if failure:
-        older.set_exception(failure)
-    else:
-        older.set_result(None)
 
 
 def _this_process() -> str:

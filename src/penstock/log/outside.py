@@ -11,8 +11,9 @@ from penstock.config import LogConfig
 from penstock.errors import FrameError, LogError, LogNotFound
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.index import IndexDamaged, SegmentIndex
+from penstock.log.marks import DURABLE_FILE, START_FILE, read_mark
 from penstock.log.reader import SegmentList, SegmentReader
-from penstock.log.recovery import DURABLE_FILE, START_FILE, list_segments, read_mark
+from penstock.log.recovery import list_segments
 from penstock.log.segment import Broken, Segment, load_index, walk
 from penstock.record.frame import HEADER_BYTES, FrameHeader, read_header
 

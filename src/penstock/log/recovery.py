@@ -16,16 +16,14 @@ The rules, in the order in which they apply:
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.log.base import Damage
 from penstock.log.files import File, FileSystem, is_out_of_room, write_synced
 from penstock.log.index import IndexDamaged, SegmentIndex
+from penstock.log.marks import DURABLE_FILE, START_FILE, read_mark
 from penstock.log.segment import (
     Broken,
     Segment,
@@ -34,27 +32,6 @@ from penstock.log.segment import (
     parse_segment_name,
     walk,
 )
-
-DURABLE_FILE = "durable"
-START_FILE = "start"
-_MARK = struct.Struct("<qI")  # an offset, and its CRC32C
-
-
-def encode_mark(offset: int) -> bytes:
-    """An offset as a small file: what is durable, or where the log starts."""
-    packed = struct.pack("<q", offset)
-    return packed + struct.pack("<I", crc32c(packed))
-
-
-def read_mark(files: FileSystem, path: str) -> int | None:
-    """The offset in a small file; None if it is not there, or not as it was written."""
-    try:
-        data = files.read(path)
-    except FileNotFoundError:
-        return None
-    if len(data) != _MARK.size or data != encode_mark(int(_MARK.unpack(data)[0])):
-        return None
-    return int(_MARK.unpack(data)[0])
 
 
 class Recovered(NamedTuple):

@@ -17,8 +17,8 @@ from penstock.log.index import decode as decode_index
 from penstock.log.inspect import find_logs, inspect_log, inspect_segment, segment_bytes
 from penstock.log.local import LocalLog
 from penstock.log.look import Options
+from penstock.log.marks import encode_mark
 from penstock.log.outside import LogReader
-from penstock.log.recovery import encode_mark
 from penstock.log.report import Finding, LogReport, Totals
 from penstock.record.batch import Batch
 from penstock.record.frame import HEADER_BYTES, VERSION, read_header
