@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -11,11 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
+from penstock.record.columns import (
+    byte_lengths,
+    cast_column,
+    check_names,
+    check_readable,
+    column_of,
+    consecutive_ids,
+    header_pairs,
+    int64s,
+)
 from penstock.record.schema import (
     BITS,
     FIELDS,
     HEADERS,
-    MESSAGE_ID,
     READ_SCHEMA,
     TIMESTAMP,
     Priority,
@@ -100,26 +109,26 @@ class Batch:
     ) -> Batch:
         """A batch from Python lists. Text is stored as UTF-8; a single number is for all rows."""
         rows = len(values)
-        arrays = {"value": _array("value", values, pa.binary(), rows)}
+        arrays = {"value": column_of("value", values, pa.binary(), rows)}
         if keys is not None:
-            arrays["key"] = _array("key", keys, pa.binary(), rows)
+            arrays["key"] = column_of("key", keys, pa.binary(), rows)
         if headers is not None:
-            pairs = [_pairs(h) if h else None for h in headers]
-            arrays["headers"] = _array("headers", pairs, HEADERS, rows)
+            pairs = [header_pairs(h) if h else None for h in headers]
+            arrays["headers"] = column_of("headers", pairs, HEADERS, rows)
         if expires_at_us is not None:
             if isinstance(expires_at_us, int):
                 expires_at_us = [expires_at_us] * rows
-            arrays["expires_at"] = _array("expires_at", expires_at_us, TIMESTAMP, rows)
+            arrays["expires_at"] = column_of("expires_at", expires_at_us, TIMESTAMP, rows)
         if isinstance(timestamps_us, int):
-            _array("timestamp", [timestamps_us], TIMESTAMP, 1)  # for its error, if it is no time
+            column_of("timestamp", [timestamps_us], TIMESTAMP, 1)  # for its error, if it is no time
         elif timestamps_us is not None:
-            arrays["timestamp"] = _array("timestamp", timestamps_us, TIMESTAMP, rows)
+            arrays["timestamp"] = column_of("timestamp", timestamps_us, TIMESTAMP, rows)
             timestamps_us = None
         if isinstance(priority, str) or not isinstance(priority, Iterable):
             priority = parse_priority(priority)
         else:
             numbers = [int(parse_priority(p)) for p in priority]
-            arrays["priority"] = _array("priority", numbers, pa.uint8(), rows)
+            arrays["priority"] = column_of("priority", numbers, pa.uint8(), rows)
             priority = Priority.NORMAL
         return cls._from_arrays(arrays, timestamps_us, priority)
 
@@ -132,15 +141,15 @@ class Batch:
         schema = data.schema
         if isinstance(data, pa.RecordBatch) and schema.equals(_VALUES_ALONE):
             values = data.column(0)
-            _check_readable("value", values)
+            check_readable("value", values)
             return cls.of_values(values)
-        _check_names(schema.names)
+        check_names(schema.names)
         arrays = {}
         for field in FIELDS[:6]:
             if field.name in schema.names:
                 column = data.column(field.name)
                 if column.null_count < len(column) or field.name == "value":
-                    arrays[field.name] = _cast(field, column)
+                    arrays[field.name] = cast_column(field, column)
         if "priority" in arrays and len(data):
             parse_priority(pc.max(arrays["priority"]).as_py())
         return cls._from_arrays(arrays, None, Priority.NORMAL)
@@ -256,13 +265,13 @@ class Batch:
     def timestamps_us(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The timestamps as numbers, without a copy where there is a column."""
         if self.columns & BITS["timestamp"]:
-            return _int64s(self.data.column("timestamp"))
+            return int64s(self.data.column("timestamp"))
         return np.full(len(self), self.timestamp_us or 0, np.int64)
 
     def offset_numbers(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The offsets as numbers, without a copy where there is a column."""
         if self.columns & BITS["offset"]:
-            return _int64s(self.data.column("offset"))
+            return int64s(self.data.column("offset"))
         base = self.base_offset or 0
         return np.arange(base, base + len(self), dtype=np.int64)
 
@@ -319,17 +328,19 @@ class Batch:
         """With these headers added to those of each message, or instead of them."""
         mine = [{}] * len(self) if instead else self._header_dicts()
         joined = [list({**old, **new}.items()) for old, new in zip(mine, headers, strict=True)]
-        return self._with_column("headers", _array("headers", joined, HEADERS, len(self)))
+        return self._with_column("headers", column_of("headers", joined, HEADERS, len(self)))
 
     def message_bytes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """How long each message is: its value, key and headers together."""
-        sizes = _lengths(self.values)
+        sizes = byte_lengths(self.values)
         if self.columns & BITS["key"]:
-            sizes = sizes + _lengths(self.keys)
+            sizes = sizes + byte_lengths(self.keys)
         if self.columns & BITS["headers"]:
             flat = self.headers.flatten()
             parts = np.zeros(len(flat) + 1, np.int64)
-            np.cumsum(_lengths(flat.field("key")) + _lengths(flat.field("value")), out=parts[1:])
+            np.cumsum(
+                byte_lengths(flat.field("key")) + byte_lengths(flat.field("value")), out=parts[1:]
+            )
             ends = np.cumsum(np.asarray(pc.fill_null(pc.list_value_length(self.headers), 0)))
             sizes = sizes + np.diff(parts[ends], prepend=0)
         return sizes
@@ -395,7 +406,7 @@ class Batch:
         if name == "offset":
             return pa.array(self.offset_numbers())
         if name == "id":
-            return _consecutive_ids(self.ulid, rows)
+            return consecutive_ids(self.ulid, rows)
         return pa.nulls(rows, schema_of(BITS[name]).field(0).type)
 
     def _numbers(self, name: str) -> list[Any] | None:
@@ -470,87 +481,9 @@ class Batch:
         return pa.RecordBatch.from_arrays([self._column(n) for n in schema.names], schema=schema)
 
 
-def headers_are_whole(headers: pa.ListArray) -> bool:
-    """Whether each header is there and has a name, which Arrow itself does not insist on."""
-    flat = headers.flatten()
-    return not flat.null_count and not flat.field("key").null_count
-
-
-def _pairs(headers: HeaderMap) -> list[tuple[str, bytes | str | None]]:
-    if not isinstance(headers, Mapping):
-        raise InvalidInput(f"headers: a dict for each message, not {type(headers).__name__}")
-    return list(headers.items())
-
-
-def _array(name: str, items: Sequence[Any], type_: pa.DataType, rows: int) -> pa.Array:
-    if not isinstance(items, Sized):
-        raise InvalidInput(f"{name}: one for each message or one whole number, not {items!r}")
-    if len(items) != rows:
-        raise InvalidInput(f"{rows} values, but {len(items)} of {name}: give one for each message")
-    try:
-        array = pa.array(items, type_)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
-        raise InvalidInput(f"{name}: {exc}") from None
-    if isinstance(array, pa.ChunkedArray):
-        raise InvalidInput(f"{name}: more than 2 GB in one batch; send it in parts")
-    if array.null_count and not schema_of(BITS[name]).field(0).nullable:
-        raise InvalidInput(f"{name}: every message needs one, or give none at all")
-    if name == "headers" and not headers_are_whole(array):
-        raise InvalidInput("headers: a header without a name")
-    return array
-
-
-def _check_names(names: Sequence[str]) -> None:
-    known = [field.name for field in FIELDS[:6]]
-    for name in names:
-        if name not in known:
-            raise InvalidInput(f"unknown column {name!r}; a message has {', '.join(known)}")
-    if "value" not in names or len(set(names)) != len(names):
-        raise InvalidInput("a table of messages needs one column 'value', and no name twice")
-
-
-def _cast(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        # A single chunk is taken as it is: joining would copy it.
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            raise InvalidInput(f"{field.name}: more than 2 GB in one batch; send it in parts")
-    if column.null_count and not field.nullable:
-        raise InvalidInput(f"{field.name}: every message needs one, or leave the column out")
-    _check_readable(field.name, column)
-    try:
-        column = column if column.type == field.type else column.cast(field.type)
-    except pa.ArrowException as exc:
-        raise InvalidInput(f"column {field.name} must be {field.type}: {exc}") from None
-    if field.name == "headers" and not headers_are_whole(column):
-        raise InvalidInput("column headers must be whole: a header without a name")
-    return column
-
-
-def _check_readable(name: str, column: pa.Array | pa.RecordBatch) -> None:
-    """Refuse data that Arrow takes on trust, and that no reader would ever be given again."""
-    try:
-        column.validate(full=True)
-    except pa.ArrowException as exc:
-        raise InvalidInput(f"column {name} is not valid Arrow data: {exc}") from None
-
-
 def _is_undated(batch: Batch) -> bool:
     """Whether its log is to give it the time, which a joined column of times could not say."""
     return batch.timestamp_us is None and not batch.columns & BITS["timestamp"] and len(batch) > 0
-
-
-def _lengths(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.asarray(pc.fill_null(pc.binary_length(array), 0)).astype(np.int64)
-
-
-def _int64s(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A column without nulls as numbers.
-
-    As `np.asarray` would give it, but for pandas, which Arrow would import on the way."""
-    if not len(column):
-        return np.empty(0, np.int64)
-    return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
 
 
 def _follow_each_other(batches: Sequence[Batch]) -> bool:
@@ -559,11 +492,3 @@ def _follow_each_other(batches: Sequence[Batch]) -> bool:
         return False
     ends = [batch.next_offset for batch in batches[:-1]]
     return ends == [batch.base_offset for batch in batches[1:]]
-
-
-def _consecutive_ids(ulid: int, rows: int) -> pa.FixedSizeBinaryArray:
-    halves = np.empty((rows, 2), ">u8")
-    halves[:, 0] = ulid >> 64
-    # The low half starts on a multiple of 2**24 at most, so that adding rows cannot carry.
-    halves[:, 1] = np.arange(rows, dtype=np.uint64) + np.uint64(ulid & (1 << 64) - 1)
-    return pa.Array.from_buffers(MESSAGE_ID, rows, [None, pa.py_buffer(halves)])

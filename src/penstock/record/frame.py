@@ -14,7 +14,7 @@ written, or FrameCorrupt or FrameTooLarge with the position; no allocation goes 
 from __future__ import annotations
 
 import struct
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +23,9 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated, InvalidInput
-from penstock.record.batch import Batch, headers_are_whole
+from penstock.record.batch import Batch
+from penstock.record.columns import headers_are_whole
+from penstock.record.layout import is_compressed, layout_of
 from penstock.record.plain import (
     COPY_BYTES_MAX,
     Plain,
@@ -410,14 +412,13 @@ def _decode_values(body: memoryview, header: FrameHeader, position: int) -> Batc
 
 
 def _decode_body(body: memoryview, header: FrameHeader, position: int) -> pa.RecordBatch:
-    layout = _layout(header.columns)
+    layout = layout_of(header.columns)
     if not header.row_count:
         if header.raw_bytes:
             raise FrameCorrupt(position, "a body, but no messages")
-        return _empty(layout.schema)
+        return layout.empty()
     # What begins otherwise is hostile, or of a version of Arrow that lays it out differently.
-    known = len(body) >= layout.start.size and layout.start.unpack_from(body) == layout.plain
-    if not known and _is_compressed(body):
+    if not layout.is_start_of(body) and is_compressed(body):
         raise FrameCorrupt(position, "the body is not a plain record batch")
     try:
         data = pa.ipc.read_record_batch(body, layout.schema)
@@ -428,76 +429,6 @@ def _decode_body(body: memoryview, header: FrameHeader, position: int) -> pa.Rec
         said = f"{data.num_rows} messages; the header says {header.row_count}"
         raise FrameCorrupt(position, said)
     return data
-
-
-def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-
-
-class _Layout(NamedTuple):
-    """How a body of some columns begins: up to the number of rows, but for the buffers' length.
-
-    That is the part of the Arrow message which says what it consists of, and it is the same for
-    every uncompressed record batch of a schema that this version of Arrow writes. A message that
-    begins so need not be looked at any closer.
-    """
-
-    schema: pa.Schema
-    start: struct.Struct
-    plain: tuple[bytes, bytes]
-    """What is before and what is behind the 8 bytes of that length."""
-
-
-@cache
-def _layout(columns: int) -> _Layout:
-    schema = schema_of(columns)
-    sample = pa.RecordBatch.from_arrays([_one(f.type) for f in schema], schema=schema)
-    message = memoryview(sample.serialize())
-    top = _table(message, 8)
-    body_bytes_at = _slot(message, top, 3)
-    rows_at = _slot(message, _table(message, _slot(message, top, 2)), 0)
-    assert 0 < body_bytes_at < rows_at - 8
-    start = struct.Struct(f"{body_bytes_at}s8x{rows_at - body_bytes_at - 8}s")
-    before, behind = start.unpack_from(message)
-    return _Layout(schema, start, (before, behind))
-
-
-def _is_compressed(body: memoryview) -> bool:
-    """Whether Arrow would have to inflate buffers, to lengths that only the message knows.
-
-    We never write such a message, and a hostile one could ask for any amount of memory. What
-    cannot be walked counts as one: Arrow would refuse it too.
-    """
-    if bytes(body[:4]) != b"\xff\xff\xff\xff":  # the mark before the metadata's length
-        return True
-    try:
-        batch = _table(body, _slot(body, _table(body, 8), 2))
-        return _slot(body, batch, 3) != 0
-    except struct.error:
-        return True
-
-
-def _one(type_: pa.DataType) -> pa.Array:
-    """A column of one row, of whatever content."""
-    zeros = pa.py_buffer(bytes(16))
-    if pa.types.is_list(type_):
-        return pa.array([[]], type_)
-    if type_ == pa.binary():
-        return pa.Array.from_buffers(type_, 1, [None, zeros, pa.py_buffer(b"")])
-    return pa.Array.from_buffers(type_, 1, [None, zeros])
-
-
-def _table(body: memoryview, at: int) -> int:
-    return at + int(struct.unpack_from("<I", body, at)[0])
-
-
-def _slot(body: memoryview, table: int, field: int) -> int:
-    """Where a flatbuffer table keeps a field; 0 when it does not have it."""
-    vtable = table - int(struct.unpack_from("<i", body, table)[0])
-    if 4 + 2 * field >= int(struct.unpack_from("<H", body, vtable)[0]):
-        return 0
-    inside = int(struct.unpack_from("<H", body, vtable + 4 + 2 * field)[0])
-    return table + inside if inside else 0
 
 
 def _check_fields(header: FrameHeader, position: int) -> None:
