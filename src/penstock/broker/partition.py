@@ -480,6 +480,7 @@ class Partition:
         """Fold the ledger, then the frames that came after its checkpoint."""
         states: dict[str, GroupState] = {}
         log_offset = self.log.start
+        kind = b""
         for entry in self.journal.entries():
             kind, rest = entry[:1], entry[1:]
             if kind == _EVENTS:
@@ -498,6 +499,7 @@ class Partition:
                 self.producers.restore(image.producers)
                 log_offset = max(image.log_offset, self.log.start)
                 self.letters_known = image.letters_known
+        journal_end = self.journal.log.end
         now_ns = self._clock.monotonic_ns()
         for group, state in states.items():
             queue = self.queues[group] = GroupQueue(state, self._policy, now_ns)
@@ -511,6 +513,10 @@ class Partition:
         log_offset = self._checkpoint_offset = min(log_offset, self.log.end)
         if log_offset == self.log.end:
             self._checkpoint_log_bytes = self.log.size_bytes
+            if kind == _CHECKPOINT and not any(q.state.outstanding for q in self.queues.values()):
+                # Nothing happened since, and no lease goes on from here: it need not be written
+                # again when this life ends like that.
+                self._checkpointed = self.log.end, journal_end, self.letters_known
         for header in self.log.headers(log_offset):
             self._frames += 1
             if header.producer_id == MOVED:

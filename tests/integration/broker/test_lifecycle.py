@@ -117,6 +117,33 @@ def test_a_closed_broker_leaves_a_clean_folder(world: World) -> None:
     assert len(world.ps.receive("orders", "g", 100)) == 15
 
 
+def test_a_broker_that_did_nothing_leaves_its_folder_as_it_was(tmp_path: Path) -> None:
+    def ledger() -> dict[str, bytes]:
+        folder = tmp_path / "topics" / "default" / "orders" / "00000" / "ledger"
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    with penstock.connect(tmp_path) as ps:
+        ps.create_topic("orders", partitions=1)
+        ps.publish_batch("orders", [b"done", b"to do"])
+        ps.receive("orders", "g", max_messages=1)[0].ack()
+    left = ledger()
+
+    with penstock.connect(tmp_path) as ps:
+        assert values(ps.peek("orders")) == [b"done", b"to do"]
+    assert ledger() == left
+
+    with penstock.connect(tmp_path) as ps:
+        (held,) = ps.receive("orders", "g")
+    left = ledger()
+    with penstock.connect(tmp_path):
+        pass
+    assert ledger() != left, "the time that a lease has left is written down"
+
+    with penstock.connect(tmp_path) as ps:
+        assert ps.receive("orders", "g") == []
+        assert held.value == b"to do"
+
+
 def test_a_closed_client_says_so(here: World) -> None:
     here.ps.create_topic("orders")
     here.ps.publish("orders", b"x")
