@@ -366,11 +366,6 @@ class Broker:
             topic.partition(number).seek(group_name(group), offset)
         topic.waiters.notify()
 
-    def offsets_at(self, name: TopicName, timestamp_us: int) -> dict[int, int]:
-        """In each partition, the first message at or after a time."""
-        partitions = self.topic(name, create=False).partitions
-        return {p.number: p.log.find(timestamp_us) for p in partitions}
-
     def read(
         self, name: TopicName, partition: int, offset: int, max_bytes: int = 1 << 20
     ) -> Batches:

@@ -10,24 +10,17 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
-from penstock.broker.broker import Broker
-from penstock.config import ServerConfig
 from penstock.errors import RequestTooLarge
 from penstock.server.door import Door
 from penstock.server.http import Answer, Request
-from penstock.server.keys import KeyStore
 
 
-def create_app(broker: Broker, config: ServerConfig, keys: KeyStore | None = None) -> Starlette:
-    """Everything that can be asked over HTTP, for any ASGI server.
+def app_of(door: Door) -> Starlette:
+    """Everything that can be asked over HTTP.
 
     `penstock serve` runs it on uvicorn with a protocol of its own, which hands requests of the API
     to the door without the detour through ASGI, and notices who hangs up in the middle of a poll.
     """
-    return app_of(Door(broker, config, keys or KeyStore.open(broker.folder)))
-
-
-def app_of(door: Door) -> Starlette:
     app = Starlette(routes=[Mount("/", app=_Api(door))])
     app.state.door = door
     return app

@@ -115,7 +115,3 @@ def make_error(code: str, detail: str, fields: dict[str, Any]) -> PenstockError:
     Exception.__init__(error, detail)
     error.__dict__.update(fields)
     return error
-
-
-def error_class(code: str) -> type[PenstockError]:
-    return _CLASSES.get(code, PenstockError)
