@@ -67,7 +67,8 @@ class PublishActs(BrokerWorld):
                 self.expected.append(Expected(topic.name, row))
             elif first.setdefault(id_, index) == index and not self._must_be_known(topic, id_):
                 new = id_ not in topic.seen
-                arrived = partial(self._first_seen, topic, id_)
+                # Its time is that of this call, even if only a recovery finds it.
+                arrived = partial(self._first_seen, topic, id_, self.wall_us)
                 self.expected.append(Expected(topic.name, row, None, new, arrived))
         plain = [
             row._replace(headers=tuple(h for h in row.headers if h[0] != DEDUP_HEADER))
@@ -90,10 +91,12 @@ class PublishActs(BrokerWorld):
             known = seen is not None and (seen[:2] == where or where in seen.before)
             require(known, f"{id_} is called a duplicate of {where}: {seen}")
 
-    def _first_seen(self, topic: TopicModel, id_: str, partition: int, offset: int) -> None:
+    def _first_seen(
+        self, topic: TopicModel, id_: str, sent_us: int, partition: int, offset: int
+    ) -> None:
         last = topic.seen.get(id_)
         before = last.before | {last[:2]} if last else frozenset()
-        topic.seen[id_] = Seen(partition, offset, before, self.now_ns, self.wall_us)
+        topic.seen[id_] = Seen(partition, offset, before, self.now_ns, sent_us)
 
     def _must_be_known(self, topic: TopicModel, id_: str) -> bool:
         seen = topic.seen.get(id_)
