@@ -67,7 +67,7 @@ class Crashes(StreamActs):
             self._recover_fates(topic, model, at_ns, synced_ns, power_cut=power_cut)
         for topic in self.topics.values():
             self._recover_delays(topic, synced_ns, power_cut=power_cut)
-            self._forget_what_is_lost(topic)
+            self._forget_what_is_lost(topic, at_ns)
         self.recover_positions(power_cut=power_cut, synced_ns=synced_ns, within=within)
         self.expected.clear()
         self.futures.clear()
@@ -331,17 +331,18 @@ class Crashes(StreamActs):
             require(allowed, f"{each} is lost")
             del topic.delayed[each.id]
 
-    def _forget_what_is_lost(self, topic: TopicModel) -> None:
+    def _forget_what_is_lost(self, topic: TopicModel, at_ns: int) -> None:
         ends = [p.end for p in topic.partitions]
         if topic is self.purging:
             topic.seen.clear()
         for id_, seen in list(topic.seen.items()):
             window_us = topic.settings.dedup_window_ms * 1000
             trimmed = seen.offset < topic.partitions[seen.partition].start
+            outlived = at_ns - seen.since_ns >= window_us * 1000
             if (
                 seen.offset >= ends[seen.partition]
                 or self.wall_us - seen.sent_us > window_us
-                or (trimmed and topic.settings.retention_mode == "time")
+                or (trimmed and (outlived or topic.settings.retention_mode == "time"))
             ):
                 del topic.seen[id_]
             else:
