@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, Reject, Retry
+from penstock.keywords import checks_keywords
 
 if TYPE_CHECKING:
     import os
@@ -19,6 +20,7 @@ __all__ = ["App", "Delivery", "PenstockError", "Reject", "Retry", "__version__",
 __version__ = "0.1.0"
 
 
+@checks_keywords("Settings of a topic, such as fsync, go to create_topic().")
 def connect(
     target: str | os.PathLike[str],
     *,

@@ -11,6 +11,13 @@ from penstock.errors import MissingExtra
 def main() -> int:
     """Run the command line. `penstock.cli.exits` lists the exit codes."""
     try:
+        return _run()
+    except KeyboardInterrupt:  # while a command was still being loaded
+        return 130
+
+
+def _run() -> int:
+    try:
         cli = import_module("penstock.cli.app")
     except ModuleNotFoundError as exc:
         if exc.name not in ("typer", "rich"):

@@ -10,6 +10,7 @@ from typing import Any
 from penstock.client.async_client import AsyncClient
 from penstock.client.connect import How, connect_async
 from penstock.durations import Duration
+from penstock.keywords import checks_keywords
 
 __all__ = ["AsyncClient", "connect"]
 
@@ -40,6 +41,7 @@ class _Connecting:
             await self._client.close()
 
 
+@checks_keywords("Settings of a topic, such as fsync, go to create_topic().")
 def connect(
     target: str | os.PathLike[str],
     *,

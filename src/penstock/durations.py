@@ -37,7 +37,9 @@ def parse_ns(value: Duration, name: str = "duration") -> int:
             round(min(float(n), _SECONDS_MAX) * _UNITS_NS[unit]) for n, unit in _PART.findall(value)
         )
     else:
-        raise InvalidInput(f"{name} is {value!r}; {_ALLOWED}")
+        number = isinstance(value, str) and value.strip().isdecimal()
+        hint = f'. Did you mean "{value}s"?' if number else ""
+        raise InvalidInput(f"{name} is {value!r}; {_ALLOWED}{hint}")
     if ns < 0:
         raise InvalidInput(f"{name} is {value!r}; it must not be negative")
     return ns

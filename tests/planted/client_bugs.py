@@ -50,7 +50,7 @@ CLIENT_BUGS = [
     Bug(
         "a stream commits the message that failed",
         "client/streams.py",
-        "            if failed:\n                self._current = None\n",
+        "            if failed:\n                self._reading.fail_current()\n",
         "",
         f"{STREAMS}::test_a_message_that_failed_is_not_committed",
     ),

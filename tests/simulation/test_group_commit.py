@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from random import Random
 
 from penstock.clock import ManualClock
@@ -16,24 +15,41 @@ from tests.simulation.model import read_all
 
 THREADS = 8
 APPENDS = 15
-SYNC_S = 0.002
+SYNC_S_MAX = 30
 
 
 def test_confirmed_append_survives_a_power_cut_at_that_moment() -> None:
     files = SimulatedFiles()
-    files.during_sync = lambda path: time.sleep(SYNC_S)  # so that appends meet a sync on its way
+    gate = threading.Condition()
+    alive, appending = THREADS, 0
+
+    def wait_for_all(path: str) -> None:
+        """A sync takes until every thread is at it, so that appends meet it on its way."""
+        with gate:
+            assert gate.wait_for(lambda: appending == alive, SYNC_S_MAX)
+
+    def change(threads: int, appends: int) -> None:
+        nonlocal alive, appending
+        with gate:
+            alive, appending = alive + threads, appending + appends
+            gate.notify_all()
+
     config = small_segments("always", segment_bytes=16384)
     log = LocalLog.open(FOLDER, config, files=files, committer=BackgroundCommitter())
+    files.during_sync = wait_for_all
     left: list[tuple[int, bytes, SimulatedFiles]] = []
 
     def produce(thread: int) -> None:
         rng = Random(thread)
         for number in range(APPENDS):
             value = b"%d.%d" % (thread, number)
+            change(0, 1)
             appended = log.append(Batch.build([value]))
-            appended.durable.result(timeout=30)
+            appended.durable.result(timeout=SYNC_S_MAX)
+            change(0, -1)
             assert log.durable_end >= appended.next_offset
             left.append((appended.first_offset, value, files.crash(rng)))
+        change(-1, 0)
 
     threads = [threading.Thread(target=produce, args=(thread,)) for thread in range(THREADS)]
     for thread in threads:

@@ -21,6 +21,7 @@ ROOMS_ALLOWED: dict[str, set[str]] = {
     "clock": {"errors"},
     "config": {"errors", "clock"},
     "durations": {"errors"},
+    "keywords": {"errors"},
     "configuration": BASE,
     "record": BASE,
     "log": BASE | {"record"},
@@ -32,9 +33,9 @@ ROOMS_ALLOWED: dict[str, set[str]] = {
     "server": CORE | {"wire", "__init__"},
     "spark": BASE | {"record", "log", "client", "__init__"},
     "cli": CORE | {"configuration", "client", "server", "spark", "wire", "worker", "__init__"},
-    "aio": {"client", "durations"},
+    "aio": {"client", "durations", "keywords"},
     "worker": CORE | {"client", "aio"},
-    "__init__": BASE | {"client", "worker"},
+    "__init__": BASE | {"client", "keywords", "worker"},
     "__main__": BASE | {"record", "log", "cli", "__init__"},
 }
 # Whoever only imports penstock loads neither client nor broker: connecting does.
@@ -111,15 +112,48 @@ def test_an_allowed_import_passes(module: str, source: str) -> None:
     assert violations(module, source) == []
 
 
+OPTIONAL = {*LIBRARY_HOMES, "grpc", "opentelemetry", "prometheus_client", "uvloop"}
+
+
 def test_import_penstock_loads_no_optional_dependency() -> None:
-    optional = sorted({*LIBRARY_HOMES, "grpc", "opentelemetry", "prometheus_client", "uvloop"})
-    script = f"import sys, penstock; print(*(set({optional}) & set(sys.modules)))"
+    assert loaded_by("import penstock") & OPTIONAL == set()
+
+
+@pytest.mark.parametrize(
+    "connect",
+    [
+        "penstock.connect(URL, retry_for=0)",
+        "asyncio.run(wait(penstock.aio.connect(URL, retry_for=0)))",
+    ],
+    ids=["thread", "loop"],
+)
+def test_a_client_of_a_server_loads_neither_broker_nor_log(connect: str) -> None:
+    loaded = loaded_by(f"""
+import asyncio, contextlib, penstock.aio
+from penstock.errors import Unavailable
+URL = "http://127.0.0.1:1"  # where nobody listens
+async def wait(connecting):
+    await connecting
+with contextlib.suppress(Unavailable):
+    {connect}
+""")
+    assert "penstock.client.remote.connecting" in loaded
+    rooms = {"penstock.broker.", "penstock.log.", "penstock.server.", "penstock.worker."}
+    engine = {module for module in loaded if any(map(module.startswith, rooms))}
+    # What callers give and get, and the gathering of single messages.
+    shared = {"broker.names", "broker.settings", "broker.stats", "broker.structs"}
+    shared |= {"log.base", "log.appender", "log.commit"}
+    assert engine == {f"penstock.{module}" for module in shared}
+    assert loaded & OPTIONAL == {"httptools"}
+
+
+def loaded_by(script: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after a script."""
     # -I: neither the environment nor the folder we stand in may lend it modules.
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", script], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-I", "-c", f"{script}\nimport sys; print(*sys.modules)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == []
+    return set(done.stdout.split())
 
 
 def violations(module: str, source: str) -> list[str]:

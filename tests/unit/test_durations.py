@@ -73,6 +73,11 @@ def test_anything_else_says_what_is_allowed(value: Any) -> None:
         parse_ns(value, "linger")
 
 
+def test_a_number_without_a_unit_is_answered_with_one() -> None:
+    with pytest.raises(InvalidInput, match=r"linger is '5'; .*Did you mean \"5s\"\?"):
+        parse_ns("5", "linger")
+
+
 def test_milliseconds_are_whole_and_what_is_not_zero_is_at_least_one() -> None:
     assert parse_ms("1s") == 1000
     assert parse_ms("1.9ms") == 1

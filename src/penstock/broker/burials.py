@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from penstock.broker.catalog import Catalog
-from penstock.broker.dead_letters import ORIGIN_HEADER, Origin, origin_of
+from penstock.broker.dead_letters import origin_of
 from penstock.broker.names import TopicName
+from penstock.broker.structs import ORIGIN_HEADER, Origin
 from penstock.broker.topic import Topic
 from penstock.delivery.picking import DeadLetter
 from penstock.log.local import LocalLog

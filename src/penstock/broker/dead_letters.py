@@ -6,7 +6,7 @@ priority), with one more header that says where it came from and why it is here,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker.names import TopicName
+from penstock.broker.structs import ORIGIN_HEADER, Chosen, Letter, Origin
 from penstock.broker.topic import DEDUP_HEADER
 from penstock.delivery.offsets import Offsets
 from penstock.errors import TopicNotFound
@@ -23,71 +24,10 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.partition import Partition
 
-ORIGIN_HEADER = "penstock-dead-letter"
 LETTERS_GROUP = "~letters"
 """On a dead-letter topic: what this group has done was redriven or purged."""
 
 _PAGE = 1000
-
-
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a dead letter comes from. Fields may be added, never renamed."""
-
-    topic: str
-    partition: int
-    offset: int
-    id: str
-    group: str
-    reason: str
-    attempts: int
-    published_at_us: int
-    first_delivery_us: int | None = None
-    last_delivery_us: int | None = None
-    consumer: str = ""
-    error: str = ""
-    nonce: int = 0
-    """Of the lease under which it was given up. A restart knows by it what was half done."""
-
-
-class Letter(msgspec.Struct, frozen=True):
-    """A dead letter: the message, and its story."""
-
-    partition: int
-    message: Message
-    origin: Origin
-
-    @property
-    def value(self) -> bytes | None:
-        return self.message.value
-
-    @property
-    def key(self) -> bytes | None:
-        return self.message.key
-
-    @property
-    def headers(self) -> dict[str, bytes | None]:
-        """As they were when the message was published."""
-        return {k: v for k, v in self.message.headers.items() if k != ORIGIN_HEADER}
-
-    @property
-    def reason(self) -> str:
-        return self.origin.reason
-
-    @property
-    def error(self) -> str:
-        return self.origin.error
-
-    @property
-    def attempts(self) -> int:
-        return self.origin.attempts
-
-    @property
-    def id(self) -> str:
-        """Of the letter; the message that it was had `origin.id`."""
-        return self.message.id
-
-
-Chosen = Callable[[Letter], bool]
 
 
 class DeadLetters:

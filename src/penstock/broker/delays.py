@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow as pa
 from penstock.broker.journal import Journal
 from penstock.broker.partition import Partition
 from penstock.broker.source import LogSource
+from penstock.broker.structs import DelayedMessage, DelayStats, delayed_id
 from penstock.clock import Clock
 from penstock.delivery.acked import AckedSet
 from penstock.delivery.offsets import Int64s, Offsets, decode_hook, encode_hook
@@ -30,8 +31,8 @@ from penstock.delivery.timers import NEVER, TimerWheel
 from penstock.errors import InvalidInput
 from penstock.log.base import Appended
 from penstock.log.local import LocalLog
-from penstock.record.batch import Batch, Message
-from penstock.record.schema import parse_ulid, ulid_text
+from penstock.record.batch import Batch
+from penstock.record.schema import parse_ulid
 
 PARTITION_HEADER = "penstock-partition"
 """On a delayed message that was sent to a certain partition."""
@@ -73,19 +74,6 @@ class _Checkpoint(msgspec.Struct, array_like=True, tag=1):
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)
 _decoder = msgspec.msgpack.Decoder(_Done | _Checkpoint, dec_hook=decode_hook)
-
-
-class DelayedMessage(msgspec.Struct, frozen=True):
-    """A message that waits."""
-
-    id: str
-    deliver_at_us: int
-    message: Message
-
-
-class DelayStats(msgspec.Struct, frozen=True):
-    pending: int
-    next_due_us: int | None
 
 
 class Delays:
@@ -275,36 +263,6 @@ class Delays:
             offset = read.next_offset
         if void:
             self.checkpoint()  # or those entries would be taken for the next messages at the place
-
-
-class DelayedIds(Sequence[str]):
-    """The ids of messages that were delayed together; each is made when somebody asks for it."""
-
-    def __init__(self, first_offset: int, ulid: int, count: int) -> None:
-        self._first_offset = first_offset
-        self._ulid = ulid
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        rows = range(self._count)[index]
-        return [self._id(row) for row in rows] if isinstance(rows, range) else self._id(rows)
-
-    def __repr__(self) -> str:
-        return f"<{self._count} ids of delayed messages>"
-
-    def _id(self, row: int) -> str:
-        return delayed_id(self._first_offset + row, self._ulid + row)
-
-
-def delayed_id(offset: int, ulid: int) -> str:
-    return f"{offset}-{ulid_text(ulid)}"
 
 
 def _parse_id(id_: str) -> tuple[int, int]:

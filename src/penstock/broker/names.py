@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import NamedTuple, ParamSpec, TypeVar
 
@@ -72,6 +72,16 @@ def parse_topic(text: str) -> TopicName:
 def group_name(group: str) -> str:
     _check("group", group, _GROUP, "letters, digits, '.', '_', '-'; 128 at most")
     return group
+
+
+def dedup_names(ids: Sequence[str | bytes | None], messages: int) -> list[bytes | None]:
+    """Deduplication ids as they are compared, or InvalidInput."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Sequence) or len(ids) != messages:
+        raise InvalidInput(f"{messages} messages need as many deduplication ids; got {ids!r:.100}")
+    for each in ids:
+        if each is not None and (not isinstance(each, str | bytes) or not each):
+            raise InvalidInput(f"a deduplication id is text or bytes, not empty; not {each!r:.100}")
+    return [each.encode() if isinstance(each, str) else each for each in ids]
 
 
 def _check(kind: str, name: object, pattern: re.Pattern[str], rule: str) -> None:

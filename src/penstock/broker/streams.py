@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from penstock.broker.journal import Journal
 from penstock.broker.names import TopicName, group_name
 from penstock.broker.progress import Progress, ProgressInbox
+from penstock.broker.structs import StreamGroup
 from penstock.errors import GroupNotFound, PenstockError
 from penstock.group import events as group_events
 from penstock.group.assignment import TopicPartition
@@ -32,17 +31,6 @@ _logger = logging.getLogger("penstock.broker")
 
 _EVENT, _SNAPSHOT = b"\x00", b"\x01"
 _CHECKPOINT_BYTES = 4 << 20
-
-
-class StreamGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a group looks like right now."""
-
-    group: str
-    phase: str
-    generation: int
-    members: dict[str, list[TopicPartition]]
-    committed: dict[TopicPartition, int]
-    lag: dict[TopicPartition, int]
 
 
 class Streams:

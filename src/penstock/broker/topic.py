@@ -8,15 +8,15 @@ from concurrent.futures import Future
 from itertools import count
 
 import mmh3
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from penstock.broker.delays import PARTITION_HEADER, Delays, Moved
 from penstock.broker.journal import journal_config
-from penstock.broker.names import TopicName
+from penstock.broker.names import TopicName, dedup_names
 from penstock.broker.partition import Partition
 from penstock.broker.settings import TopicSettings
+from penstock.broker.structs import Placed, Producer
 from penstock.broker.turns import Turns
 from penstock.broker.waiters import Waiters
 from penstock.clock import Clock
@@ -31,25 +31,6 @@ from penstock.record.schema import BITS
 
 DEDUP_HEADER = "penstock-dedup-id"
 _OFFSET_BITS = 48  # a place in the deduplication window: partition and offset in one number
-
-
-class Producer(msgspec.Struct, frozen=True):
-    """An idempotent producer, and the number of the batch's first message on its partition."""
-
-    id: int
-    epoch: int
-    sequence: int
-
-
-class Placed(msgspec.Struct, frozen=True, gc=False):
-    """Where some messages of a batch are."""
-
-    partition: int
-    rows: range | list[int]
-    first_offset: int
-    ulid: int
-    durable: Future[None]
-    duplicate: bool = False
 
 
 class Topic:
@@ -294,16 +275,6 @@ class Topic:
         """A partition by its number. Anyone can send such a header, with anything in it."""
         number = int(header) if header and header.isdigit() and len(header) <= 9 else -1
         return number if 0 <= number < len(self.partitions) else None
-
-
-def dedup_names(ids: Sequence[str | bytes | None], messages: int) -> list[bytes | None]:
-    """Deduplication ids as they are compared, or InvalidInput."""
-    if isinstance(ids, str | bytes) or not isinstance(ids, Sequence) or len(ids) != messages:
-        raise InvalidInput(f"{messages} messages need as many deduplication ids; got {ids!r:.100}")
-    for each in ids:
-        if each is not None and (not isinstance(each, str | bytes) or not each):
-            raise InvalidInput(f"a deduplication id is text or bytes, not empty; not {each!r:.100}")
-    return [each.encode() if isinstance(each, str) else each for each in ids]
 
 
 def moved_ids(partition: Partition) -> list[pa.Array]:

@@ -8,22 +8,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Annotated, BinaryIO, Protocol, cast
+from typing import Annotated, BinaryIO, NamedTuple, cast
 
-import msgspec
 import pyarrow as pa
 import typer
 
-from penstock.cli import values
 from penstock.cli.completion import topic_names
 from penstock.cli.exits import Exit
 from penstock.cli.session import Session, connected
 from penstock.cli.signals import Signals
-from penstock.cli.writers import Form, OutFile, form_of, stream_table, writer
-from penstock.client.client import Client
-from penstock.client.messages import ReceivedBatch
+from penstock.cli.taking import QueueSource, Source, StreamSource, Wanted
+from penstock.cli.writers import Form, OutFile, form_of, writer
 from penstock.durations import parse_ns
-from penstock.errors import DeliveryError, InvalidInput
+from penstock.errors import InvalidInput
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -55,189 +52,100 @@ _POLL_S = 20.0
 _LOOK_S = 0.25  # whether there was a signal
 _FILE_VISIBILITY = "10m"
 
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options say."""
-
-    topic: str
-    group: str
-    follow: bool
-    wait_s: float
-    count_max: int | None
-    batch: int
-    visibility: str | None
-    partition: int | None
-    start: str
-    is_remote: bool
-
-
-class Source(Protocol):
-    """Where messages come from. What was not kept is given back."""
-
-    def take(self, count: int, wait_s: float) -> pa.Table | None: ...
-
-    def keep(self) -> None:
-        """Everything that was taken is safe elsewhere."""
-        ...
-
-    def hold(self) -> None:
-        """Everything that was taken is still being worked on."""
-        ...
-
-    def give_back(self) -> None: ...
-
-
-class QueueSource:
-    """Messages under leases."""
-
-    def __init__(self, ps: Client, wanted: Wanted) -> None:
-        self._ps = ps
-        self._wanted = wanted
-        visibility = wanted.visibility or f"{ps.describe_topic(wanted.topic).visibility_ms}ms"
-        self._visibility = visibility
-        self._extend_every_s = parse_ns(visibility, "visibility") / 3e9
-        self._held: list[ReceivedBatch] = []
-        self._extended = time.monotonic()
-
-    def take(self, count: int, wait_s: float) -> pa.Table | None:
-        batch = self._ps.receive_batch(
-            self._wanted.topic,
-            self._wanted.group,
-            count,
-            wait=wait_s,
-            visibility=self._visibility,
-            consumer="penstock consume",
-            partition=self._wanted.partition,
-        )
-        if not len(batch):
-            return None
-        if not self._held:
-            self._extended = time.monotonic()
-        self._held.append(batch)
-        return batch.table()
-
-    def keep(self) -> None:
-        while self._held:
-            self._held[0].ack()
-            self._held.pop(0)
-
-    def hold(self) -> None:
-        if time.monotonic() - self._extended > self._extend_every_s:
-            self._extended = time.monotonic()
-            for batch in self._held:
-                batch.extend(self._visibility)
-
-    def give_back(self) -> None:
-        for batch in self._held:
-            with suppress(DeliveryError):  # its lease may be over, which comes to the same
-                batch.nack(delay=0)
-        self._held.clear()
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="What to read.")
+]
+Group = Annotated[
+    str, typer.Option("--group", "-g", metavar="GROUP", help="As a member of this group.")
+]
+CountMax = Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.")]
+Wait = Annotated[str, typer.Option(metavar="TIME", help="End when nothing has come for this long.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Never end: wait for more, until Ctrl-C.")
+]
+FormName = Annotated[
+    Form | None,
+    typer.Option(
+        "--format",
+        help="text: the values, a line each. json: everything, an object a line. arrow: a "
+        "stream. parquet: only with --out. By default by the name of --out, else text.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="PATH",
+        help="Write a file, or files in this folder. What is in a file is acked when the file "
+        "is complete; until then its name ends in .part.",
+    ),
+]
+PerFile = Annotated[int, typer.Option(min=1, help="With --out FOLDER: messages in a file.")]
+Every = Annotated[
+    str, typer.Option(metavar="TIME", help="With --out FOLDER: a new file after this long.")
+]
+BatchSize = Annotated[int, typer.Option(min=1, max=100_000, help="Messages to receive at once.")]
+Visibility = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="How long messages are ours before others get them. By default as the topic says; "
+        "10m, and extended, with --out.",
+    ),
+]
+Partition = Annotated[int | None, typer.Option(min=0, help="Only this partition.")]
+AsStream = Annotated[
+    bool,
+    typer.Option(
+        "--stream", help="Read in order as a stream group, which takes nothing from queues."
+    ),
+]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="POSITION",
+        help="Where a stream group begins that was never here: earliest, latest, an offset, a "
+        "time, or how long ago (-2h).",
+    ),
+]
 
 
-class StreamSource:
-    """Messages in order; what was kept is committed."""
+class Files(NamedTuple):
+    """Where messages are written to: a file, or files in a folder."""
 
-    def __init__(self, ps: Client, wanted: Wanted) -> None:
-        start = values.position(wanted.start, "from")
-        self._stream = ps.stream(wanted.topic, wanted.group, start=start, commit_every=None)
+    out: Path
+    form: Form
+    per_file: int
+    every_s: float
 
-    def take(self, count: int, wait_s: float) -> pa.Table | None:
-        first = self._stream.next(wait_s)
-        if first is None:
-            return None
-        messages = [first]
-        while len(messages) < count and (message := self._stream.next(0)) is not None:
-            messages.append(message)
-        return stream_table(messages)
-
-    def keep(self) -> None:
-        self._stream.commit()
-
-    def hold(self) -> None:
-        pass  # the group does not move on before the commit
-
-    def give_back(self) -> None:
-        self._stream.leave(failed=True)
+    @property
+    def are_many(self) -> bool:
+        return self.out.is_dir()
 
 
 def _consume(
     session: Session,
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="What to read.")
-    ],
-    group: Annotated[
-        str, typer.Option("--group", "-g", metavar="GROUP", help="As a member of this group.")
-    ],
-    max_messages: Annotated[
-        int | None, typer.Option("--max", min=1, help="End after so many messages.")
-    ] = None,
-    wait: Annotated[
-        str, typer.Option(metavar="TIME", help="End when nothing has come for this long.")
-    ] = "0s",
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Never end: wait for more, until Ctrl-C.")
-    ] = False,
-    form: Annotated[
-        Form | None,
-        typer.Option(
-            "--format",
-            help="text: the values, a line each. json: everything, an object a line. arrow: a "
-            "stream. parquet: only with --out. By default by the name of --out, else text.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="PATH",
-            help="Write a file, or files in this folder. What is in a file is acked when the file "
-            "is complete; until then its name ends in .part.",
-        ),
-    ] = None,
-    per_file: Annotated[
-        int, typer.Option(min=1, help="With --out FOLDER: messages in a file.")
-    ] = 100_000,
-    every: Annotated[
-        str, typer.Option(metavar="TIME", help="With --out FOLDER: a new file after this long.")
-    ] = "60s",
-    batch: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Messages to receive at once.")
-    ] = 1000,
-    visibility: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="How long messages are ours before others get them. By default as the topic says; "
-            "10m, and extended, with --out.",
-        ),
-    ] = None,
-    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
-    stream: Annotated[
-        bool,
-        typer.Option(
-            "--stream", help="Read in order as a stream group, which takes nothing from queues."
-        ),
-    ] = False,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="POSITION",
-            help="Where a stream group begins that was never here: earliest, latest, an offset, a "
-            "time, or how long ago (-2h).",
-        ),
-    ] = "earliest",
+    topic: Topic,
+    group: Group,
+    max_messages: CountMax = None,
+    wait: Wait = "0s",
+    follow: Follow = False,
+    form: FormName = None,
+    out: Out = None,
+    per_file: PerFile = 100_000,
+    every: Every = "60s",
+    batch: BatchSize = 1000,
+    visibility: Visibility = None,
+    partition: Partition = None,
+    stream: AsStream = False,
+    start: From = "earliest",
 ) -> None:
     """Receive messages and ack them.
 
     A message is acked once it is written out, and given back if it could not be.
     """
-    form = form_of(form, session.json, out)
-    if form == Form.parquet and out is None:
-        raise InvalidInput("Parquet needs a file: add --out")
-    if out is not None and follow and not out.is_dir():
-        raise InvalidInput(f"--follow writes many files: make {out} a folder, and give that")
     wanted = Wanted(
         topic=topic,
         group=group,
@@ -250,19 +158,34 @@ def _consume(
         start=start,
         is_remote=session.where.url is not None,
     )
+    form = form_of(form, session.json, out)
+    files = None if out is None else Files(out, form, per_file, parse_ns(every, "every") / 1e9)
+    _check(form, files, wanted)
     session.ps.describe_topic(topic)  # a topic that is not there must not wait for ever
     source = StreamSource(session.ps, wanted) if stream else QueueSource(session.ps, wanted)
+    if not _write_out(source, wanted, form, files):
+        if sys.stderr.isatty():
+            told = f"nothing is ready for group {group!r}; --wait 20s or --follow waits for more"
+            print(told, file=sys.stderr)
+        raise typer.Exit(Exit.NO)
+
+
+def _check(form: Form, files: Files | None, wanted: Wanted) -> None:
+    if form == Form.parquet and files is None:
+        raise InvalidInput("Parquet needs a file: add --out")
+    if files is not None and wanted.follow and not files.are_many:
+        raise InvalidInput(f"--follow writes many files: make {files.out} a folder, and give that")
+
+
+def _write_out(source: Source, wanted: Wanted, form: Form, files: Files | None) -> int:
+    """How many messages were."""
     with Signals() as signals:
         try:
-            if out is None:
-                count = _to_stdout(source, wanted, form, signals)
-            else:
-                every_s = parse_ns(every, "every") / 1e9
-                count = _to_files(source, wanted, form, out, per_file, every_s, signals)
+            if files is None:
+                return _to_stdout(source, wanted, form, signals)
+            return _to_files(source, wanted, files, signals)
         finally:
             source.give_back()  # however it ends, others get what was not written out, at once
-    if not count:
-        raise typer.Exit(Exit.NO)
 
 
 def _tables(
@@ -318,16 +241,8 @@ def _whole_writes() -> Iterator[BinaryIO]:
             buffered.detach()
 
 
-def _to_files(
-    source: Source,
-    wanted: Wanted,
-    form: Form,
-    out: Path,
-    per_file: int,
-    every_s: float,
-    signals: Signals,
-) -> int:
-    rolls = out.is_dir()
+def _to_files(source: Source, wanted: Wanted, files: Files, signals: Signals) -> int:
+    rolls = files.are_many
     file: OutFile | None = None
     due = 0.0
     count = 0
@@ -346,10 +261,12 @@ def _to_files(
             if table is not None:
                 with signals.held_off():
                     if file is None:
-                        file, due = OutFile(out, form, wanted.topic), time.monotonic() + every_s
+                        file = OutFile(files.out, files.form, wanted.topic)
+                        due = time.monotonic() + files.every_s
                     file.write(table)
                 count += table.num_rows
-            if file is not None and rolls and (file.rows >= per_file or time.monotonic() >= due):
+            is_over = file is not None and (file.rows >= files.per_file or time.monotonic() >= due)
+            if rolls and is_over:
                 complete()
             with signals.held_off():
                 source.hold()

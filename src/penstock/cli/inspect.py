@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ import typer
 from penstock.cli import show
 from penstock.cli.guard import guarded
 from penstock.cli.progress import ByteProgress
-from penstock.errors import LogNotFound
+from penstock.errors import InvalidInput, LogNotFound
 from penstock.log.inspect import find_logs, inspect_log, inspect_segment, segment_bytes
 from penstock.log.look import Options
 from penstock.log.report import LogReport, Totals
@@ -42,11 +43,19 @@ How large each frame is, for another program:
 @guarded
 def inspect(
     path: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="PATH", help="A segment (.log), a log's folder, or a folder with logs below."
         ),
-    ],
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="FOLDER",
+            help="The same, as other commands call it. By default $PENSTOCK_DATA.",
+        ),
+    ] = None,
     verify: Annotated[
         bool,
         typer.Option(
@@ -71,7 +80,7 @@ def inspect(
     """
     shown = 0 if verify and not as_json else limit
     options = Options(deep=verify, frames_max=None if shown < 0 else shown)
-    reports = _look(path, options)
+    reports = _look(_path(path, data, os.environ), options)
     totals = Totals.of(reports)
     if as_json:
         sys.stdout.write(_json(reports, totals))
@@ -79,6 +88,15 @@ def inspect(
         show.reports(reports, totals, verify=verify)
     if verify and totals.damage:
         raise typer.Exit(1)
+
+
+def _path(path: Path | None, data: Path | None, environ: Mapping[str, str]) -> Path:
+    if path is not None and data is not None:
+        raise InvalidInput(f"give {path} or --data, not both")
+    folder = path or data or environ.get("PENSTOCK_DATA")
+    if not folder:
+        raise InvalidInput("say what: PATH is a segment or a folder; or set PENSTOCK_DATA")
+    return Path(folder)
 
 
 def _look(path: Path, options: Options) -> list[LogReport]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +50,70 @@ The rows of a table; without a column `value` each row becomes a JSON object:
 
 _FILE_PANEL = "Many messages"
 
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Where to.")
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="VALUE", help="The messages. Without any, the lines of stdin or --file."
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option("--key", "-k", help="Messages of one key go to one partition, in order."),
+]
+Priority = Annotated[
+    str | None,
+    typer.Option("--priority", "-p", help="critical, high, normal, low or background."),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="A header; any number of them."),
+]
+Delay = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Deliver after this long: 30s, 2h, 90d.")
+]
+DeliverAt = Annotated[
+    str | None,
+    typer.Option(metavar="MOMENT", help="Deliver then, such as 2030-01-31T12:00:00Z."),
+]
+Ttl = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Not to be delivered after this long.")
+]
+Partition = Annotated[int | None, typer.Option(min=0, help="This partition, whatever the key.")]
+DedupId = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Not stored if this id was seen lately; for one message."),
+]
+File = Annotated[
+    Path | None,
+    typer.Option(
+        "--file", "-f", metavar="PATH", help="Read this file.", rich_help_panel=_FILE_PANEL
+    ),
+]
+FormatName = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        help="lines: each line is a value. jsonl: each is a message as JSON. arrow, parquet: "
+        "tables. whole: all of it is one message. By default by the file's name, else lines.",
+        rich_help_panel=_FILE_PANEL,
+    ),
+]
+KeyColumn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Of a table: the column that is the key; each row becomes a JSON object.",
+        rich_help_panel=_FILE_PANEL,
+    ),
+]
+BatchSize = Annotated[
+    int,
+    typer.Option(min=1, help="Messages to send at once.", rich_help_panel=_FILE_PANEL),
+]
+
 
 class Publishing:
     """Publishes chunks with the same options, and counts."""
@@ -65,6 +131,12 @@ class Publishing:
     @property
     def _is_delayed(self) -> bool:
         return "delay" in self._options or "deliver_at" in self._options
+
+    def all(self, values: list[str]) -> None:
+        if len(values) == 1:
+            self.one(values[0])
+        else:
+            self.chunk(Chunk(values))
 
     def one(self, value: bytes | str, **more: Any) -> None:
         with self._signals.held_off():
@@ -116,76 +188,29 @@ def _own_options(message: NewMessage) -> dict[str, Any]:
 
 def _publish(
     session: Session,
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Where to.")
-    ],
-    value: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="VALUE", help="The messages. Without any, the lines of stdin or --file."
-        ),
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", "-k", help="Messages of one key go to one partition, in order."),
-    ] = None,
-    priority: Annotated[
-        str | None,
-        typer.Option("--priority", "-p", help="critical, high, normal, low or background."),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="NAME=VALUE", help="A header; any number of them."),
-    ] = None,
-    delay: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Deliver after this long: 30s, 2h, 90d.")
-    ] = None,
-    deliver_at: Annotated[
-        str | None,
-        typer.Option(metavar="MOMENT", help="Deliver then, such as 2030-01-31T12:00:00Z."),
-    ] = None,
-    ttl: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Not to be delivered after this long.")
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option(min=0, help="This partition, whatever the key.")
-    ] = None,
-    dedup_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Not stored if this id was seen lately; for one message."),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", "-f", metavar="PATH", help="Read this file.", rich_help_panel=_FILE_PANEL
-        ),
-    ] = None,
-    format_: Annotated[
-        Format | None,
-        typer.Option(
-            "--format",
-            help="lines: each line is a value. jsonl: each is a message as JSON. arrow, parquet: "
-            "tables. whole: all of it is one message. By default by the file's name, else lines.",
-            rich_help_panel=_FILE_PANEL,
-        ),
-    ] = None,
-    key_column: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Of a table: the column that is the key; each row becomes a JSON object.",
-            rich_help_panel=_FILE_PANEL,
-        ),
-    ] = None,
-    batch: Annotated[
-        int,
-        typer.Option(min=1, help="Messages to send at once.", rich_help_panel=_FILE_PANEL),
-    ] = 10_000,
+    topic: Topic,
+    value: Values = None,
+    key: Key = None,
+    priority: Priority = None,
+    header: Headers = None,
+    delay: Delay = None,
+    deliver_at: DeliverAt = None,
+    ttl: Ttl = None,
+    partition: Partition = None,
+    dedup_id: DedupId = None,
+    file: File = None,
+    format_: FormatName = None,
+    key_column: KeyColumn = None,
+    batch: BatchSize = 10_000,
 ) -> None:
     """Publish messages, one or millions.
 
     When it ends with 0 they survive what the topic's fsync setting promises.
     """
+    if value and file is not None:
+        raise InvalidInput("give values or --file, not both")
+    if dedup_id is not None and (value is None or len(value) != 1):
+        raise InvalidInput("--dedup-id is for one message; JSON lines have a field dedup_id each")
     options = {
         "key": key,
         "priority": priority,
@@ -194,26 +219,28 @@ def _publish(
         "delay": delay,
         "deliver_at": None if deliver_at is None else values.moment(deliver_at, "deliver-at"),
         "partition": partition,
+        "dedup_id": dedup_id,
     }
-    if value and file is not None:
-        raise InvalidInput("give values or --file, not both")
-    if dedup_id is not None and (value is None or len(value) != 1):
-        raise InvalidInput("--dedup-id is for one message; JSON lines have a field dedup_id each")
-    started = time.monotonic()
     with Signals() as signals:
         publishing = Publishing(session, topic, options, signals)
-        try:
-            if value and len(value) == 1:
-                publishing.one(value[0], **({"dedup_id": dedup_id} if dedup_id else {}))
-            elif value:
-                publishing.chunk(Chunk(value))
+        started = time.monotonic()  # when it is connected
+        with _telling_how_far(publishing):
+            if value:
+                publishing.all(value)
             else:
                 _from_source(publishing, file, format_of(file, format_), batch, key_column)
-        except BaseException:
-            if publishing.count:
-                print(f"{publishing.count:,} messages were published before that", file=sys.stderr)
-            raise
     _report(session, topic, publishing, time.monotonic() - started)
+
+
+@contextmanager
+def _telling_how_far(publishing: Publishing) -> Iterator[None]:
+    """What fails in the middle has published some: whoever tries again should know."""
+    try:
+        yield
+    except BaseException:
+        if publishing.count:
+            print(f"{publishing.count:,} messages were published before that", file=sys.stderr)
+        raise
 
 
 def _from_source(

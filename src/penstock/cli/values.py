@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.client.operations import Position
+from penstock.client.arguments import Position
 from penstock.durations import parse_ns
 from penstock.errors import InvalidInput
 

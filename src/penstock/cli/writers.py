@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.cli.tables import encode
-from penstock.client.streams import StreamMessage
+from penstock.client.reading import StreamMessage
 from penstock.errors import InvalidInput
 from penstock.record.schema import HEADERS, READ_SCHEMA, TIMESTAMP, Priority, parse_ulid, ulid_text
 from penstock.wire.values import Base64, to_text

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
-from penstock.broker.dead_letters import Chosen, DeadLetters, Letter
-from penstock.broker.delays import DelayedMessage
+from penstock.broker.names import TopicName
+from penstock.broker.structs import Chosen, DelayedMessage, Letter
+from penstock.client.arguments import Position, poll_ns
+from penstock.client.faces import AsyncClosing
 from penstock.client.messages import (
     AsyncReceivedBatch,
     AsyncReceivedMessage,
@@ -16,15 +17,17 @@ from penstock.client.messages import (
     held,
     leased,
 )
-from penstock.client.operations import Asked, Operations, Position, poll_ns
-from penstock.client.producer import Acks, Producer, producer_config
-from penstock.client.streams import AsyncStream, stream_config, stream_topics
+from penstock.client.operations import Asked, Operations
+from penstock.client.producer import AsyncProducer, Producer, ProducerConfig
+from penstock.client.streams import AsyncStream, StreamConfig
 from penstock.client.waiting import awaiting, run_async, threaded
 from penstock.durations import Duration
-from penstock.log.appender import Sent
+
+if TYPE_CHECKING:
+    from penstock.broker.dead_letters import DeadLetters
 
 
-class AsyncClient(Operations):
+class AsyncClient(Operations[AsyncStream, AsyncProducer], AsyncClosing):
     """A connection to a broker, for one event loop."""
 
     create_topic = threaded(Operations._create_topic)
@@ -35,6 +38,7 @@ class AsyncClient(Operations):
     describe_topic = threaded(Operations._describe_topic)
     stats = threaded(Operations._stats)
     all_stats = threaded(Operations._all_stats)
+    latencies = threaded(Operations._latencies)
     cancel = threaded(Operations._cancel)
     delay_stats = threaded(Operations._delay_stats)
     groups = threaded(Operations._groups)
@@ -50,10 +54,10 @@ class AsyncClient(Operations):
     publish = awaiting(Operations._publish)
     publish_batch = awaiting(Operations._publish_batch)
     schedule_batch = awaiting(Operations._schedule_batch)
-    ack = awaiting(Operations._ack)
-    nack = awaiting(Operations._nack)
-    reject = awaiting(Operations._reject)
-    extend = awaiting(Operations._extend)
+    ack = awaiting(Operations.ask_ack)
+    nack = awaiting(Operations.ask_nack)
+    reject = awaiting(Operations.ask_reject)
+    extend = awaiting(Operations.ask_extend)
 
     async def receive(
         self,
@@ -97,38 +101,6 @@ class AsyncClient(Operations):
         """Messages that wait, in the order in which they were published."""
         return await asyncio.to_thread(lambda: list(self._delayed(topic, limit)))
 
-    def stream(
-        self,
-        topics: str | Sequence[str],
-        group: str,
-        *,
-        start: Position = "earliest",
-        commit_every: Duration | None = "5s",
-        session_timeout: Duration = "30s",
-        assignor: str = "sticky",
-        member_id: str | None = None,
-    ) -> AsyncStream:
-        """Read topics in order as a member of a group; `start` is for where it never committed."""
-        config = stream_config(commit_every, session_timeout, assignor, member_id)
-        names = stream_topics(topics, self._namespace)
-        stream = AsyncStream(self._broker, names, group, start, config)
-        self._streams.add(stream)
-        return stream
-
-    def producer(
-        self,
-        topic: str,
-        *,
-        messages_max: int = 100,
-        bytes_max: int = 64 << 10,
-        linger: Duration = "5ms",
-        acks: Acks = "leader",
-        retries: int = 3,
-    ) -> AsyncProducer:
-        """For many single messages: gathers them into batches, and sends each batch once."""
-        config = producer_config(messages_max, bytes_max, linger, acks, retries)
-        return AsyncProducer(Producer(self._broker, self._name(topic), config))
-
     def dead_letters(self, topic: str) -> AsyncDeadLetters:
         """The dead letters of a topic: list, redrive, purge."""
         return AsyncDeadLetters(self._broker.dead_letters(self._name(topic)))
@@ -139,53 +111,17 @@ class AsyncClient(Operations):
 
     async def close(self) -> None:
         """Leave a clean folder."""
-        self._leave_streams()
+        for stream in list(self._streams):
+            await stream.leave(failed=True)  # what was read is committed; the last may be half done
         await asyncio.to_thread(self._broker.close)
 
-    async def __aenter__(self) -> Self:
-        return self
+    def _new_stream(
+        self, topics: Sequence[TopicName], group: str, start: Position, config: StreamConfig
+    ) -> AsyncStream:
+        return AsyncStream(self._broker, topics, group, start, config)
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-
-class AsyncProducer:
-    """Sends messages to a topic; leaving the `async with` block flushes.
-
-    `send` gathers and does not wait, but for the write of a batch that is full; whoever wants to
-    know awaits `flush`, or `result` of what `send` returned.
-    """
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self.send = producer.send
-
-    async def flush(self) -> None:
-        """Send everything that is waiting. Raises the first error of a batch that failed."""
-        await asyncio.to_thread(self._producer.flush)
-
-    async def result(self, sent: Sent) -> int:
-        """The offset of a message, once it is as safe as `acks` says."""
-        return await asyncio.to_thread(sent.result)
-
-    async def close(self) -> None:
-        await asyncio.to_thread(self._producer.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+    def _new_producer(self, name: TopicName, config: ProducerConfig) -> AsyncProducer:
+        return AsyncProducer(lambda: asyncio.to_thread(Producer, self._broker, name, config))
 
 
 class AsyncDeadLetters:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
-from penstock.broker.dead_letters import DeadLetters
+from penstock.broker.names import TopicName
+from penstock.client.arguments import Position, poll_ns
+from penstock.client.faces import Closing
 from penstock.client.messages import Leased, ReceivedBatch, ReceivedMessage, held, leased
-from penstock.client.operations import Asked, Operations, Position, poll_ns
-from penstock.client.producer import Acks, Producer, producer_config
-from penstock.client.streams import Stream, stream_config, stream_topics
+from penstock.client.operations import Asked, Operations
+from penstock.client.producer import Producer, ProducerConfig
+from penstock.client.streams import Stream, StreamConfig
 from penstock.client.waiting import blocking, run
 from penstock.durations import Duration
 
+if TYPE_CHECKING:
+    from penstock.broker.dead_letters import DeadLetters
 
-class Client(Operations):
+
+class Client(Operations[Stream, Producer], Closing):
     """A connection to a broker. Any thread may use it."""
 
     create_topic = Operations._create_topic
@@ -26,6 +30,7 @@ class Client(Operations):
     describe_topic = Operations._describe_topic
     stats = Operations._stats
     all_stats = Operations._all_stats
+    latencies = Operations._latencies
     cancel = Operations._cancel
     delayed = Operations._delayed
     delay_stats = Operations._delay_stats
@@ -42,10 +47,10 @@ class Client(Operations):
     publish = blocking(Operations._publish)
     publish_batch = blocking(Operations._publish_batch)
     schedule_batch = blocking(Operations._schedule_batch)
-    ack = blocking(Operations._ack)
-    nack = blocking(Operations._nack)
-    reject = blocking(Operations._reject)
-    extend = blocking(Operations._extend)
+    ack = blocking(Operations.ask_ack)
+    nack = blocking(Operations.ask_nack)
+    reject = blocking(Operations.ask_reject)
+    extend = blocking(Operations.ask_extend)
 
     def receive(
         self,
@@ -85,38 +90,6 @@ class Client(Operations):
         name, group, *_ = asked
         return leased(self._broker, name, group, delivered)
 
-    def stream(
-        self,
-        topics: str | Sequence[str],
-        group: str,
-        *,
-        start: Position = "earliest",
-        commit_every: Duration | None = "5s",
-        session_timeout: Duration = "30s",
-        assignor: str = "sticky",
-        member_id: str | None = None,
-    ) -> Stream:
-        """Read topics in order as a member of a group; `start` is for where it never committed."""
-        config = stream_config(commit_every, session_timeout, assignor, member_id)
-        names = stream_topics(topics, self._namespace)
-        stream = Stream(self._broker, names, group, start, config)
-        self._streams.add(stream)
-        return stream
-
-    def producer(
-        self,
-        topic: str,
-        *,
-        messages_max: int = 100,
-        bytes_max: int = 64 << 10,
-        linger: Duration = "5ms",
-        acks: Acks = "leader",
-        retries: int = 3,
-    ) -> Producer:
-        """For many single messages: gathers them into batches, and sends each batch once."""
-        config = producer_config(messages_max, bytes_max, linger, acks, retries)
-        return Producer(self._broker, self._name(topic), config)
-
     def dead_letters(self, topic: str) -> DeadLetters:
         """The dead letters of a topic: list, redrive, purge."""
         return self._broker.dead_letters(self._name(topic))
@@ -127,16 +100,14 @@ class Client(Operations):
 
     def close(self) -> None:
         """Leave a clean folder."""
-        self._leave_streams()
+        for stream in list(self._streams):
+            stream.leave(failed=True)  # what was read is committed; the last may be half done
         self._broker.close()
 
-    def __enter__(self) -> Self:
-        return self
+    def _new_stream(
+        self, topics: Sequence[TopicName], group: str, start: Position, config: StreamConfig
+    ) -> Stream:
+        return Stream(self._broker, topics, group, start, config)
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def _new_producer(self, name: TopicName, config: ProducerConfig) -> Producer:
+        return Producer(self._broker, name, config)

@@ -6,7 +6,6 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, cast
 
-from penstock.broker.broker import Broker, BrokerConfig
 from penstock.broker.names import topic_name
 from penstock.client.async_client import AsyncClient
 from penstock.client.client import Client
@@ -14,7 +13,8 @@ from penstock.durations import Duration
 from penstock.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from penstock.client.remote.client import RemoteConfig
+    from penstock.broker.broker import Broker
+    from penstock.client.remote.connecting import RemoteConfig
 
 
 def is_url(target: str | os.PathLike[str]) -> bool:
@@ -22,6 +22,9 @@ def is_url(target: str | os.PathLike[str]) -> bool:
 
 
 def open_broker(target: str | os.PathLike[str], namespace: str, auto_create: bool) -> Broker:
+    # Here, so that who connects to a server does not load a broker.
+    from penstock.broker.broker import Broker, BrokerConfig  # noqa: PLC0415
+
     topic_name("any", namespace)  # before a folder is made and locked for nothing
     return Broker(os.fspath(target), BrokerConfig(auto_create=auto_create))
 
@@ -32,7 +35,7 @@ def connect_sync(
     if not is_url(target):
         how.refuse_for_folder()
         return Client(open_broker(target, namespace, auto_create), namespace)
-    from penstock.client.remote.client import connect_remote  # noqa: PLC0415 - needs an extra
+    from penstock.client.remote.connecting import connect_remote  # noqa: PLC0415 - needs an extra
 
     _refuse_auto_create(auto_create)
     # Another class with the same methods: tests compare the signatures.
@@ -46,13 +49,10 @@ async def connect_async(
         how.refuse_for_folder()
         broker = await asyncio.to_thread(open_broker, target, namespace, auto_create)
         return AsyncClient(broker, namespace)
-    from penstock.client.remote.client import connect_remote_async  # noqa: PLC0415
+    from penstock.client.remote.connecting import connect_remote_async  # noqa: PLC0415
 
     _refuse_auto_create(auto_create)
-    loop = asyncio.get_running_loop()
-    client = await asyncio.to_thread(
-        connect_remote_async, os.fspath(target), namespace, how.config(), loop
-    )
+    client = await connect_remote_async(os.fspath(target), namespace, how.config())
     return cast(AsyncClient, client)
 
 
@@ -76,7 +76,7 @@ class How:
             raise InvalidInput("api_key and tls_ca are for a server; a folder needs neither")
 
     def config(self) -> RemoteConfig:
-        from penstock.client.remote.client import remote_config  # noqa: PLC0415
+        from penstock.client.remote.connecting import remote_config  # noqa: PLC0415
 
         return remote_config(self._api_key, self._timeout, self._retry_for, self._tls_ca)
 

@@ -12,7 +12,8 @@ import msgspec
 import pyarrow as pa
 
 from penstock.broker.names import TopicName
-from penstock.broker.partition import SETTLED, Delivered
+from penstock.broker.structs import SETTLED, Delivered
+from penstock.client.carried import Carried
 from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Steps, Wait, awaiting, blocking, run
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.receipts import Receipt
@@ -20,11 +21,11 @@ from penstock.durations import Duration, parse_ns
 from penstock.errors import DeliveryError
 from penstock.log.base import DONE
 from penstock.record.batch import Batch, Message
-from penstock.record.schema import READ_SCHEMA, Priority
+from penstock.record.schema import READ_SCHEMA
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.partition import Settled
+    from penstock.broker.structs import Settled
 
 
 class Lease(ABC):
@@ -103,7 +104,7 @@ def leased(broker: Broker, topic: TopicName, group: str, delivered: Sequence[Del
     ]
 
 
-class Held(msgspec.Struct, eq=False, weakref=True):
+class Held(msgspec.Struct, Carried, eq=False, weakref=True):
     """A message under a lease. Settle it by `ack`, `nack` or `reject`; until then it is yours."""
 
     _message: Message
@@ -111,34 +112,6 @@ class Held(msgspec.Struct, eq=False, weakref=True):
     """How often this message has been handed out to the group, this time included."""
     _lease: Lease
     _settled: bool = False
-
-    @property
-    def value(self) -> bytes | None:
-        return self._message.value
-
-    @property
-    def key(self) -> bytes | None:
-        return self._message.key
-
-    @property
-    def headers(self) -> dict[str, bytes | None]:
-        return self._message.headers
-
-    @property
-    def priority(self) -> Priority:
-        return Priority(self._message.priority)
-
-    @property
-    def timestamp_us(self) -> int:
-        return self._message.timestamp_us
-
-    @property
-    def expires_at_us(self) -> int | None:
-        return self._message.expires_at_us
-
-    @property
-    def offset(self) -> int:
-        return self._message.offset
 
     @property
     def partition(self) -> int:
@@ -151,10 +124,6 @@ class Held(msgspec.Struct, eq=False, weakref=True):
     @property
     def group(self) -> str:
         return self._lease.group
-
-    @property
-    def id(self) -> str:
-        return self._message.id
 
     @property
     def receipt(self) -> str:

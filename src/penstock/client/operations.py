@@ -7,47 +7,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import Any, Literal, TypeAlias
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from penstock.broker.broker import Broker
-from penstock.broker.delays import DelayedMessage, DelayStats
-from penstock.broker.names import TopicName, group_name, parse_topic, topic_name
-from penstock.broker.partition import Delivered
-from penstock.broker.settings import WAIT_MS_MAX, TopicSettings, parse_ttl_us
-from penstock.broker.stats import TopicStats
-from penstock.broker.streams import StreamGroup
-from penstock.broker.topic import Producer as ProducerOf
+from penstock.broker.names import TopicName, group_name, parse_topic
+from penstock.broker.settings import TopicSettings, parse_ttl_us
+from penstock.broker.stats import LatencyRow, TopicStats
+from penstock.broker.structs import DelayedMessage, DelayStats, Delivered, StreamGroup
+from penstock.broker.structs import Producer as ProducerOf
+from penstock.client.arguments import Messages, Position, as_batch, moments_us, parse_start
+from penstock.client.base import BaseClient, P, S
 from penstock.client.results import Delayed, Published, PublishedBatch, published
-from penstock.client.streams import StreamReader
 from penstock.client.waiting import Signal, Steps, Wait
-from penstock.delivery.offsets import Int64s, Offsets
+from penstock.delivery.offsets import Offsets
 from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import BrokerClosed, DeliveryError, InvalidInput
 from penstock.group.assignment import TopicPartition
+from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest
 from penstock.log.base import DONE, Batches
 from penstock.record.batch import Batch, HeaderMap, Message, Payload
 from penstock.record.plain import Single
-from penstock.record.schema import Priority
 
-Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
-Messages: TypeAlias = Sequence[Payload] | pa.Table | pa.RecordBatch | Batch
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
 Asked: TypeAlias = tuple[TopicName, str, int, int | None, str, int | None]
 """What `Broker.receive` takes."""
 
 
-class Operations:
+class Operations(BaseClient[S, P]):
     def __init__(self, broker: Broker, namespace: str) -> None:
+        super().__init__(namespace)
         self._broker = broker
-        self._namespace = namespace
-        self._streams: WeakSet[StreamReader] = WeakSet()
-        topic_name("x", namespace)
 
     # Topics.
 
@@ -84,6 +77,15 @@ class Operations:
     def _all_stats(self) -> list[TopicStats]:
         """Of every topic of this client's namespace."""
         return [self._broker.stats(name) for name in self._broker.topics(self._namespace)]
+
+    def _latencies(
+        self, topic: str, *, since: Moment | None = None, until: Moment | None = None
+    ) -> list[LatencyRow]:
+        """How long messages waited for their first hand-out, and were worked on until their ack:
+        by minute, queue group and priority. By default of the last hour, the present minute too."""
+        since_us = None if since is None else parse_us(since, "since")
+        until_us = None if until is None else parse_us(until, "until")
+        return self._broker.latency_rows(self._name(topic), since_us, until_us)
 
     # Publishing.
 
@@ -228,8 +230,7 @@ class Operations:
         partition: int | None,
     ) -> Asked:
         visibility_ns = None if visibility is None else parse_ns(visibility, "visibility")
-        name = topic_name(topic, self._namespace)
-        return name, group, max_messages, visibility_ns, consumer, partition
+        return self._name(topic), group, max_messages, visibility_ns, consumer, partition
 
     def _long_poll(self, asked: Asked, wait_ns: int) -> Steps[list[Delivered]]:
         """Receive as soon as there is something, or nothing when time is up."""
@@ -272,37 +273,6 @@ class Operations:
             for offset, refusal in settled.refused.items():
                 errors[texts[offset]] = refusal(offset)
         return errors
-
-    def _ack(self, group: str, receipts: str | Sequence[str]) -> Steps[dict[str, DeliveryError]]:
-        """Ack messages by their receipts. Returns what could not be acked, by receipt."""
-        return (yield from self._settle_receipts("ack", group, receipts))
-
-    def _nack(
-        self,
-        group: str,
-        receipts: str | Sequence[str],
-        *,
-        delay: Duration | None = None,
-        error: str = "",
-    ) -> Steps[dict[str, DeliveryError]]:
-        """Give messages back by their receipts, to be tried again after a delay."""
-        delay_ns = None if delay is None else parse_ns(delay, "delay")
-        steps = self._settle_receipts("nack", group, receipts, delay_ns=delay_ns, error=error)
-        return (yield from steps)
-
-    def _reject(
-        self, group: str, receipts: str | Sequence[str], *, reason: str = ""
-    ) -> Steps[dict[str, DeliveryError]]:
-        """Give messages up by their receipts: straight to the dead letters."""
-        return (yield from self._settle_receipts("reject", group, receipts, error=reason))
-
-    def _extend(
-        self, group: str, receipts: str | Sequence[str], *, visibility: Duration
-    ) -> Steps[dict[str, DeliveryError]]:
-        """Hold messages for longer, by their receipts."""
-        visibility_ns = parse_ns(visibility, "visibility")
-        steps = self._settle_receipts("extend", group, receipts, visibility_ns=visibility_ns)
-        return (yield from steps)
 
     def _groups(self, topic: str) -> list[str]:
         """The groups that read a topic as a queue."""
@@ -379,24 +349,18 @@ class Operations:
 
     # Inside.
 
-    def _name(self, topic: str) -> TopicName:
-        return topic_name(topic, self._namespace)
-
     def _positions(self, name: TopicName, to: Position, partition: int | None) -> dict[int, int]:
         topic = self._broker.topic(name, create=False)
         partitions = topic.partitions if partition is None else [topic.partition(partition)]
-        if to == "earliest":
-            return {p.number: p.log.start for p in partitions}
-        if to == "latest":
-            return {p.number: p.log.end for p in partitions}
-        if isinstance(to, datetime):
-            stamp_us = parse_us(to)
-            return {p.number: p.log.find(stamp_us) for p in partitions}
-        if isinstance(to, int) and not isinstance(to, bool) and to >= 0:
-            return {p.number: to for p in partitions}
-        raise InvalidInput(
-            f'a position is "earliest", "latest", an offset or a datetime; not {to!r}'
-        )
+        match parse_start(to):
+            case Earliest():
+                return {p.number: p.log.start for p in partitions}
+            case Latest():
+                return {p.number: p.log.end for p in partitions}
+            case AtTime(timestamp_us=stamp_us):
+                return {p.number: p.log.find(stamp_us) for p in partitions}
+            case AtOffset(offset=offset):
+                return {p.number: offset for p in partitions}
 
     def _due_us(self, delay: Duration | None, deliver_at: Any) -> int | None:
         if delay is not None and deliver_at is not None:
@@ -411,49 +375,6 @@ class Operations:
         if from_us is None:
             from_us = self._broker.clock.wall_ns() // 1000
         return batch.expiring(from_us + parse_ttl_us(ttl))
-
-    def _leave_streams(self) -> None:
-        """What was read and not committed yet is committed; the last message may be half done."""
-        for stream in list(self._streams):
-            stream.leave(failed=True)
-
-
-def poll_ns(wait: Duration) -> int:
-    """How long a receive may wait."""
-    if type(wait) is int and not wait:
-        return 0
-    wait_ns = parse_ns(wait, "wait")
-    if wait_ns > WAIT_MS_MAX * 1_000_000:
-        raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
-    return wait_ns
-
-
-def as_batch(
-    messages: Messages,
-    keys: Sequence[Payload] | None,
-    headers: Sequence[HeaderMap | None] | None,
-    priority: int | str | Sequence[int | str],
-) -> Batch:
-    """Messages as `publish_batch` takes them, as a batch."""
-    if isinstance(messages, Batch | pa.Table | pa.RecordBatch):
-        if keys is not None or headers is not None or priority != Priority.NORMAL:
-            raise InvalidInput("a table brings its own columns 'key', 'headers' and 'priority'")
-        return messages if isinstance(messages, Batch) else Batch.from_arrow(messages)
-    if isinstance(messages, str | bytes):
-        raise InvalidInput("a list of messages is wanted; publish() takes a single one")
-    if not hasattr(messages, "__len__"):
-        raise InvalidInput(f"a list of messages or a table is wanted, not {messages!r:.100}")
-    return Batch.build(messages, keys=keys, headers=headers, priority=priority)
-
-
-def moments_us(moments: Sequence[Moment] | NDArray[Any]) -> Int64s:
-    """Moments as `schedule_batch` takes them, in microseconds since 1970."""
-    if set(map(type, moments)) == {float}:
-        # Many at once. Up to here, which is the year 2255, a float counts microseconds exactly.
-        seconds = np.array(moments)
-        if (np.abs(seconds) < 9e9).all():
-            return np.rint(seconds * 1e6).astype(np.int64)
-    return np.array([parse_us(moment, "deliver_at") for moment in moments], np.int64)
 
 
 def _durable(future: Any) -> Steps[None]:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from itertools import count
-from types import TracebackType
-from typing import Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import mmh3
 import msgspec
 
-from penstock.broker.broker import Broker
 from penstock.broker.names import TopicName
 from penstock.broker.settings import parse_ttl_us
-from penstock.broker.topic import Producer as ProducerOf
-from penstock.broker.topic import Topic
+from penstock.broker.structs import Producer as ProducerOf
+from penstock.client.faces import AsyncClosing, Closing
 from penstock.config import LogConfig
-from penstock.durations import Duration, parse_ms
+from penstock.durations import Duration
 from penstock.errors import InvalidInput, PenstockError
 from penstock.log.appender import BufferedAppender, Sent
 from penstock.log.base import DONE, Appendable, Appended
 from penstock.record.batch import Batch
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+    from penstock.broker.topic import Topic
 
 Acks = Literal["none", "leader", "all"]
 
@@ -50,7 +53,7 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
-class Producer:
+class Producer(Closing):
     """Sends messages to a topic. Any thread may send; leaving the `with` block flushes.
 
     A batch that fails for a passing reason is sent again; its producer id and sequence number see
@@ -83,13 +86,13 @@ class Producer:
         """Add a message to the batch of its partition. `result()` of what returns is its offset."""
         if key is None and self._is_alone:
             appender = self._appenders[0]
+            if headers is None and priority == 2 and ttl is None:
+                sent = appender.send_value(value)
+                if not sent.row:  # the first of a batch: a good moment to look for new partitions
+                    self._open_appenders()
+                return sent
         else:
             appender = self._appenders[self._partition_of(key)]
-        if headers is None and priority == 2 and ttl is None:
-            sent = appender.send(value, key)
-            if not sent.row:  # the first of a batch: a good moment to see whether some were added
-                self._open_appenders()
-            return sent
         expires_at_us = None
         if ttl is not None:
             expires_at_us = self._now_us() + parse_ttl_us(ttl)
@@ -114,17 +117,6 @@ class Producer:
         finally:
             for appender in self._appenders:
                 appender.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _partition_of(self, key: bytes | str | None) -> int:
         self._open_appenders()
@@ -165,6 +157,59 @@ class Producer:
         return self._broker.clock.wall_ns() // 1000
 
 
+class AsyncProducer(AsyncClosing):
+    """Sends messages to a topic; leaving the `async with` block flushes.
+
+    It looks its topic up at the start of the block, or when it is awaited itself. Then `send`
+    gathers and does not wait, but for the write of a batch that is full; whoever wants to know
+    awaits `flush`, or `result` of what `send` returned.
+    """
+
+    def __init__(self, open_: Callable[[], Awaitable[Producer]]) -> None:
+        self._open = open_
+        self._opening = asyncio.Lock()
+        self._opened: Producer | None = None
+
+    def send(
+        self,
+        value: bytes | str,
+        key: bytes | str | None = None,
+        *,
+        headers: Mapping[str, bytes | str | None] | None = None,
+        priority: int | str = 2,
+        ttl: Duration | None = None,
+    ) -> Sent:
+        """Add a message to the batch of its partition. `result` of what returns is its offset."""
+        # When it is open, `send` is that of the producer inside.
+        raise InvalidInput(
+            "this producer is not open yet: use `async with ps.producer(...) as out`, "
+            "or `out = await ps.producer(...)`"
+        )
+
+    async def flush(self) -> None:
+        """Send everything that is waiting. Raises the first error of a batch that failed."""
+        if self._opened is not None:
+            await asyncio.to_thread(self._opened.flush)
+
+    async def result(self, sent: Sent) -> int:
+        """The offset of a message, once it is as safe as `acks` says."""
+        return await asyncio.to_thread(sent.result)
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await asyncio.to_thread(self._opened.close)
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await self._open()
+                self.send = self._opened.send  # type: ignore[method-assign] # the short way
+        return self
+
+
 class _PartitionSink:
     """Where the batches of one partition go: numbered, and sent again when that may help."""
 
@@ -199,15 +244,3 @@ class _PartitionSink:
 
 def new_producer_id() -> int:
     return random.getrandbits(62) + 1
-
-
-def producer_config(
-    messages_max: int, bytes_max: int, linger: Duration, acks: Acks, retries: int
-) -> ProducerConfig:
-    return ProducerConfig(
-        messages_max=messages_max,
-        bytes_max=bytes_max,
-        linger_ms=parse_ms(linger, "linger"),
-        acks=acks,
-        retries=retries,
-    )

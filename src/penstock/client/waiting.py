@@ -47,6 +47,18 @@ class Wait(NamedTuple):
         return self.future.done()
 
 
+class Turn(NamedTuple):
+    """A lock, of threads or of an event loop: wait until it is free, and take it."""
+
+    lock: Any
+
+    def block(self) -> None:
+        self.lock.acquire()
+
+    async def wait(self) -> None:
+        await self.lock.acquire()
+
+
 Steps: TypeAlias = Generator[Step, Any, T]
 
 

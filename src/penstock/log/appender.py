@@ -16,7 +16,6 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LogClosed, MessageTooLarge, PenstockError
 from penstock.log.base import Appendable, Appended
 from penstock.log.commit import BackgroundCommitter, Committer
-from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
 from penstock.record.plain import WORTH_IT_MAX, Plain
 from penstock.record.schema import Priority, parse_priority
@@ -157,7 +156,7 @@ class BufferedAppender:
         committer: Committer | None = None,
     ) -> None:
         self._log = log
-        self._syncer = log.committer if isinstance(log, LocalLog) else None
+        self._syncer: Committer | None = getattr(log, "committer", None)
         self._last_row = messages_max - 1
         self._bytes_max = min(bytes_max, log.config.message_bytes_max)
         self._linger_ms = linger_ms
@@ -183,13 +182,14 @@ class BufferedAppender:
         expires_at_us: int | None = None,
     ) -> Sent:
         """Add a message to the pending batch."""
-        if (
-            type(value) is bytes
-            and key is None
-            and headers is None
-            and priority == 2
-            and expires_at_us is None
-        ):
+        if key is None and headers is None and priority == 2 and expires_at_us is None:
+            return self.send_value(value)
+        extras = _extras(key, headers, priority, expires_at_us)
+        return self._add(_as_bytes("value", value), extras)
+
+    def send_value(self, value: bytes | str) -> Sent:
+        """Add a message that has a value and nothing else: the short way."""
+        if type(value) is bytes:
             lock = self._lock
             lock.acquire()  # `with` does the same, and takes longer than all the rest of this
             try:
@@ -201,9 +201,7 @@ class BufferedAppender:
                     return Sent(pending, row)
             finally:
                 lock.release()
-            return self._add(value, None)
-        extras = _extras(key, headers, priority, expires_at_us)
-        return self._add(_as_bytes("value", value), extras)
+        return self._add(_as_bytes("value", value), None)
 
     def flush(self) -> None:
         """Write what is pending. Raises the error of a batch that failed since the last flush."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.broker.streams import StreamGroup
+from penstock.broker.structs import StreamGroup
 from penstock.group.assignment import TopicPartition
 from penstock.group.session import Standing
 from penstock.wire.messages import MessageView, Small, Whole

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from penstock.broker.delays import DelayedMessage
-from penstock.broker.topic import Placed
+from penstock.broker.structs import DelayedMessage, Placed
 from penstock.log.base import DONE
 from penstock.record.batch import Message
 from penstock.record.schema import Priority, parse_priority, parse_ulid, ulid_text

@@ -16,7 +16,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.names import TopicName
 from penstock.client.async_client import AsyncClient
 from penstock.client.client import Client
-from penstock.client.remote.client import RemoteConfig, connect_remote, connect_remote_async
+from penstock.client.remote.connecting import RemoteConfig, connect_remote, connect_remote_async
 from tests.integration.server.running import RunningServer
 
 ANSWER_S_MAX = 60
@@ -104,8 +104,8 @@ class AsyncRemoteDoor(AsyncDoor):
         self._broker = broker
         self._server = RunningServer(broker, auto_create=broker.config.auto_create)
         self._start_loop()
-        client = connect_remote_async(self._server.url, namespace, QUICK, self._loop, broker.clock)
-        self.client = Blocking(client, self._wait)
+        connecting = connect_remote_async(self._server.url, namespace, QUICK, broker.clock)
+        self.client = Blocking(self._wait(connecting), self._wait)
 
     def close(self) -> None:
         super().close()

@@ -248,6 +248,18 @@ def test_a_member_can_seek(wide: Any, world: World) -> None:
         assert drain(stream) == [b"31", b"32"]
 
 
+@pytest.mark.parametrize(("to", "goes_on"), [("earliest", b"0"), (2, b"2"), ("latest", None)])
+def test_where_a_member_sought_to_can_be_committed(orders: Any, to: Any, goes_on: Any) -> None:
+    with orders.stream("orders", "audit", commit_every=None) as stream:
+        drain(stream)
+        stream.commit()
+        stream.seek(to)
+        stream.commit()
+    with orders.stream("orders", "audit") as stream:
+        message = stream.next(0)
+        assert (message and message.value) == goes_on
+
+
 def test_what_retention_took_is_passed_over_and_told(here: World) -> None:
     ps = here.ps
     ps.create_topic("orders", segment_bytes=4096, retention_segments=2)

@@ -83,6 +83,16 @@ def test_a_whole_data_folder(data: Path, by: str) -> None:
     assert verified.stdout.count("whole  ") == 2
 
 
+def test_the_folder_is_named_as_in_other_commands(data: Path) -> None:
+    told = run("inspect", data, "--json").stdout
+    assert run("inspect", "--data", data, "--json").stdout == told
+    assert run("inspect", "--json", PENSTOCK_DATA=str(data)).stdout == told
+    both = run("inspect", data, "--data", data)
+    assert (both.returncode, "not both" in both.stderr) == (2, True)
+    nothing = run("inspect", PENSTOCK_DATA="")
+    assert (nothing.returncode, "say what" in nothing.stderr) == (2, True)
+
+
 def test_json_is_one_document(data: Path) -> None:
     done = run("inspect", data, "--json", "--limit", "-1")
     document = json.loads(done.stdout)

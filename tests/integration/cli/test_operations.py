@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import urllib.request
@@ -27,6 +28,18 @@ def test_stats_of_all_and_of_some(sh: Shell) -> None:
     assert len(sh("stats", "payments").lines) == 2
     assert sh("stats", "orders", "--json").json["topics"][0]["depth"] == 1
     sh("stats", "nowhere", code=3)
+
+
+def test_stats_of_a_topic_say_how_long_its_messages_take(sh: Shell) -> None:
+    sh("topic", "create", "orders")
+    sh("publish", "orders", "a", "b")
+    sh("consume", "orders", "-g", "billing", "--max", "2")
+    (group,) = sh("stats", "orders", "--json").json["topics"][0]["groups"]
+    assert (group["waited"]["count"], group["handled"]["count"]) == (2, 2)
+    assert 0 < group["waited"]["p50_us"] <= group["waited"]["max_us"]
+    head, row = sh("stats", "orders").lines[3:5]
+    assert head.split()[:6] == ["topic", "group", "to", "do", "in", "flight"]
+    assert re.search(r"orders +billing +0 +0 +[\d.]+ \w+ +[\d.]+ \w+ +[\d.]+ \w+ +[\d.]+ \w+$", row)
 
 
 def test_watching_goes_on_until_it_is_interrupted(sh: Shell) -> None:

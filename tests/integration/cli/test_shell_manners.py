@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from penstock.__main__ import main
 from penstock.cli.app import COMMANDS, build
 from penstock.cli.exits import Exit
 from tests.integration.cli.shell import COMMAND, Shell, environment, run
@@ -44,6 +45,7 @@ def test_where_comes_from_options_then_the_environment(tmp_path: Path) -> None:
         ([], {}, "say where: --data FOLDER or --url URL"),
         (["--data", "x", "--url", "http://y"], {}, "give --data or --url, not both"),
         ([], {"PENSTOCK_DATA": "x", "PENSTOCK_URL": "y"}, "are both set"),
+        (["--url", "localhost:8080"], {}, "did you mean http://localhost:8080?"),
     ],
 )
 def test_where_has_to_be_clear(args: list[str], environ: dict[str, str], says: str) -> None:
@@ -121,8 +123,8 @@ def test_a_pipe_is_published_as_it_comes(folder: Shell) -> None:
     assert publishing.stdin is not None
     publishing.stdin.write(b"first\nsec")
     publishing.stdin.flush()
-    log = folder.cwd / "data" / "topics" / "default" / "orders"
-    until(publishing, lambda: any(path.stat().st_size for path in log.rglob("*.log")))
+    log = folder.cwd / "data" / "topics" / "default" / "orders" / "00000" / "log"
+    until(publishing, lambda: any(path.stat().st_size for path in log.glob("*.log")))
     publishing.stdin.write(b"ond\n")
     publishing.communicate(timeout=30)
     assert publishing.returncode == 0
@@ -135,8 +137,8 @@ def test_an_interrupted_publish_says_how_much_is_there(folder: Shell) -> None:
     assert publishing.stdin is not None
     publishing.stdin.write(b"first\nsecond\nthi")
     publishing.stdin.flush()
-    log = folder.cwd / "data" / "topics" / "default" / "orders"
-    until(publishing, lambda: any(path.stat().st_size for path in log.rglob("*.log")))
+    log = folder.cwd / "data" / "topics" / "default" / "orders" / "00000" / "log"
+    until(publishing, lambda: any(path.stat().st_size for path in log.glob("*.log")))
     publishing.send_signal(signal.SIGINT)
     assert publishing.stderr is not None
     said = publishing.stderr.read()
@@ -144,6 +146,16 @@ def test_an_interrupted_publish_says_how_much_is_there(folder: Shell) -> None:
     publishing.communicate()
     assert said == b"2 messages were published before that\n"
     assert folder("consume", "orders", "-g", "g").lines == ["first", "second"]
+
+
+def test_an_interrupt_before_a_command_has_begun_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.__main__.import_module", interrupted)
+    assert main() == Exit.INTERRUPTED
 
 
 def test_every_command_explains_itself_and_teaches_by_example() -> None:

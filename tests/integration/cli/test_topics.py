@@ -65,6 +65,7 @@ def test_purging_for_one_group_leaves_the_others_theirs(sh: Shell) -> None:
         (["topic", "create", "x", "ttl=1h", "ttl=2h"], 2, "ttl is given twice"),
         (["topic", "create", "x", "visibility=soon"], 2, "a duration is a string such as"),
         (["topic", "alter", "orders", "partitions=1"], 2, "they can be added"),
+        (["topic", "alter", "orders"], 2, "say what to change"),
         (["topic", "delete", "orders"], 2, "add --yes if so"),
         (["topic", "purge", "orders"], 2, "add --yes if so"),
         (["topic", "delete", "nowhere", "--yes"], 3, "there is no topic"),

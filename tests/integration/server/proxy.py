@@ -8,7 +8,8 @@ from contextlib import suppress
 
 
 class Proxy:
-    """Passes on everything. `lose_answers` cuts that many connections instead of an answer."""
+    """Passes on everything. `lose_answers` cuts that many connections instead of an answer;
+    with `hold_answers` each waits until somebody calls `let_one_go`."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -16,11 +17,19 @@ class Proxy:
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self.lose_answers = 0
         self.lost = 0
+        self.hold_answers = False
+        self.held = 0
+        self._let_go = threading.Semaphore(0)
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
 
+    def let_one_go(self) -> None:
+        self.held -= 1
+        self._let_go.release()
+
     def close(self) -> None:
+        self._let_go.release(1000)
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -61,6 +70,9 @@ class Proxy:
                     self.lose_answers -= 1
                     self.lost += 1
                     break
+                if answers and self.hold_answers:
+                    self.held += 1
+                    self._let_go.acquire()
                 target.sendall(data)
         for sock in (source, target):
             with suppress(OSError):

@@ -17,6 +17,8 @@ import penstock
 from tests.integration.broker.world import Background
 from tests.integration.server.process import ServerProcess
 
+CONFIRMED_S_MAX = 60
+
 
 class Load:
     """Clients that work on a topic, and what they were told."""
@@ -32,6 +34,14 @@ class Load:
 
     def connect(self) -> Any:
         return penstock.connect(self._url, retry_for="60s", timeout="10s")
+
+    def wait_for(self, more: int) -> None:
+        """Until so many more messages are confirmed."""
+        wanted = len(self.published) + len(self.produced) + more
+        deadline = time.monotonic() + CONFIRMED_S_MAX
+        while len(self.published) + len(self.produced) < wanted:
+            assert time.monotonic() < deadline, "the clients do not go on"
+            time.sleep(0.01)
 
     def publish(self, ps: Any, name: str) -> None:
         with ps:
@@ -90,15 +100,11 @@ def run(folder: Path, kills: int, seed: int) -> None:
         ]
         clients = [Background(partial(each, load.connect(), name)) for each, name in work]
         for _ in range(kills):
-            told = len(load.published) + len(load.produced)
-            time.sleep(rng.uniform(0.3, 1.5))
+            load.wait_for(rng.randrange(1, 4000))  # messages, and it is killed
             server.kill()
-            time.sleep(rng.uniform(0, 0.3))
+            time.sleep(rng.uniform(0, 0.3))  # so long nobody listens
             server.start()
-            deadline = time.monotonic() + 60
-            while len(load.published) + len(load.produced) <= told:  # they carry on by themselves
-                assert time.monotonic() < deadline, seed
-                time.sleep(0.01)
+            load.wait_for(1)  # they carry on by themselves
         load.stop_publishing.set()
         for client in clients[:4]:
             client.result(60)

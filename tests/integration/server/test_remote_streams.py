@@ -1,42 +1,50 @@
-"""Members of a stream group far away, in real time: they beat, fall silent, and are woken."""
+"""Members of a stream group far away: they beat, fall silent, and are woken."""
 
 from __future__ import annotations
 
-import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
-import penstock
-import penstock.aio
+import pytest
+
 from penstock.broker.broker import Broker
-from tests.integration.broker.world import Background, until
+from tests.integration.broker.world import Background, World, until
 from tests.integration.server.running import RunningServer
 
 
-def test_a_busy_member_stays_because_somebody_beats_for_it(ps: Any) -> None:
-    ps.create_topic("orders")
-    ps.publish_batch("orders", [b"a", b"b"])
-    with ps.stream("orders", "audit", session_timeout="1500ms", member_id="me") as stream:
+@pytest.mark.parametrize("door", ["remote", "async-remote"])
+def test_a_busy_member_stays_because_somebody_beats_for_it(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "data", door)
+    world.ps.create_topic("orders")
+    world.ps.publish_batch("orders", [b"a", b"b"])
+    beats = heartbeats(world, monkeypatch)
+    with world.ps.stream("orders", "audit", session_timeout="200ms", member_id="me") as stream:
         assert stream.next(5).value == b"a"
-        time.sleep(4)  # it works on the message for longer than its session
-        assert list(ps.describe_stream_group("audit").members) == ["me"]
+        for _ in range(25):  # it works on the message for longer than two sessions
+            heard = len(beats)
+            world.pass_(0.02)
+            until(lambda: len(beats) > heard)  # noqa: B023 - it is called at once
+        assert list(world.ps.describe_stream_group("audit").members) == ["me"]
         assert stream.next(5).value == b"b"
         stream.commit()
+    world.close_all()
 
 
-def test_a_busy_task_stays_too(server: RunningServer) -> None:
-    async def work() -> None:
-        async with penstock.aio.connect(server.url) as ps:
-            await ps.create_topic("orders")
-            await ps.publish("orders", b"a")
-            async with ps.stream("orders", "audit", session_timeout="2s") as stream:
-                message = await stream.next(5)
-                assert message is not None
-                await asyncio.sleep(4.5)
-                assert len((await ps.describe_stream_group("audit")).members) == 1
-                await stream.commit()
+def heartbeats(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The members that the broker hears, as it hears them."""
+    heard: list[str] = []
+    heartbeat = world.broker.streams.heartbeat
 
-    asyncio.run(work())
+    def hear(group: str, member_id: str, generation: int) -> Any:
+        standing = heartbeat(group, member_id, generation)
+        heard.append(member_id)
+        return standing
+
+    monkeypatch.setattr(world.broker.streams, "heartbeat", hear)
+    return heard
 
 
 def test_a_member_that_was_cut_off_joins_again(ps: Any, broker: Broker) -> None:

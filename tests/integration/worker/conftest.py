@@ -105,6 +105,15 @@ class Working:
     def tell_to_stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
 
+    def turn(self, times: int) -> None:
+        """Let the event loop go round so often."""
+
+        async def turns() -> None:
+            for _ in range(times):
+                await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(turns(), self._loop).result(EVENT_S_MAX)
+
     def end(self) -> None:
         """Wait until it is over; raises what it died of."""
         self._thread.join(EVENT_S_MAX)

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 import penstock
+from penstock.client.async_client import AsyncClient
+from penstock.client.remote.client import AsyncRemoteClient
 from penstock.errors import InvalidInput, TopicNotFound
 from tests.integration.worker.conftest import Place, Server, Working, until
 
@@ -75,7 +77,9 @@ def test_every_message_is_handled_once_by_so_many_hands(place: Place, kind: str)
     assert left(place) == (0, 0)
 
 
-def test_a_message_is_held_for_as_long_as_its_handler_runs(place: Place) -> None:
+def test_a_message_is_held_for_as_long_as_its_handler_runs(
+    place: Place, extended: list[Any]
+) -> None:
     publish(place, [Order(1), Order(2)])
     app = place.app()
     calls: list[tuple[int, int]] = []
@@ -84,13 +88,30 @@ def test_a_message_is_held_for_as_long_as_its_handler_runs(place: Place) -> None
     @app.consumer("orders", group="g", concurrency=2, visibility="400ms")
     def slow(order: Order, delivery: penstock.Delivery) -> None:
         calls.append((order.number, delivery.delivery_count))
-        time.sleep(1.6)  # four leases long
+        until(lambda: len(extended) > 6)  # three times in a lease: it is past its second
         ended.append(order.number)
 
     with Working(app):
         until(lambda: len(ended) == 2)
     assert sorted(calls) == [(1, 1), (2, 1)]
     assert left(place) == (0, 0)
+
+
+@pytest.fixture
+def extended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The receipts of each time that leases were made longer."""
+    calls: list[Any] = []
+    for kind in (AsyncClient, AsyncRemoteClient):
+
+        async def extend(
+            self: Any, group: str, receipts: Any, *, of: Any = kind.extend, **how: Any
+        ) -> Any:
+            refused = await of(self, group, receipts, **how)
+            calls.append(receipts)
+            return refused
+
+        monkeypatch.setattr(kind, "extend", extend)
+    return calls
 
 
 def test_what_fails_is_retried_and_then_given_up_with_its_error(place: Place) -> None:
@@ -168,7 +189,7 @@ def test_told_to_stop_it_finishes_what_is_in_hand_and_takes_no_more(place: Place
     working = Working(app)
     until(lambda: len(begun) == 3)
     working.tell_to_stop()
-    time.sleep(0.1)
+    working.turn(100)  # time enough to take more
     go_on.set()
     working.end()
     assert sorted(ended) == sorted(begun) == [0, 1, 2]

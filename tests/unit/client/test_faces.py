@@ -31,7 +31,15 @@ PAIRS: list[tuple[type, type]] = [
 
 def face(kind: type) -> dict[str, Any]:
     """What people call, with its arguments and whether it is awaited."""
-    special = {"__iter__", "__aiter__", "__len__", "__enter__", "__exit__", "__aenter__"}
+    special = {
+        "__iter__",
+        "__aiter__",
+        "__len__",
+        "__enter__",
+        "__exit__",
+        "__aenter__",
+        "__await__",
+    }
     found: dict[str, Any] = {}
     for name in dir(kind):
         method = inspect.getattr_static(kind, name)

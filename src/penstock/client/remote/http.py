@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -169,8 +169,3 @@ class Reader:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._reply = Reply(self._parser.get_status_code(), self._content_type, body, self._pieces)
         self.keep_alive = self._parser.should_keep_alive()
-
-
-def segment(text: str) -> str:
-    """A name as a part of a path."""
-    return quote(text, safe="")

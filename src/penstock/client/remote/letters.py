@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.broker.dead_letters import Chosen, Letter
 from penstock.broker.names import TopicName
+from penstock.broker.structs import Chosen, Letter
 from penstock.client.remote.asking import JSON, Asking, decode, encode
 from penstock.client.remote.http import Request
+from penstock.client.remote.paths import topic_path
 from penstock.client.waiting import Steps, awaiting, blocking, run
 from penstock.wire.topics import Count, LetterPage, letter_of
 
@@ -19,9 +20,8 @@ class LetterCalls:
     """What can be asked about them, for threads and event loops."""
 
     def __init__(self, asking: Asking, name: TopicName) -> None:
-        base = "/v1" if name.namespace == "default" else f"/v1/namespaces/{name.namespace}"
         self._asking = asking
-        self._path = f"{base}/topics/{name.topic}/dead-letters"
+        self._path = f"{topic_path(name)}/dead-letters"
 
     def ask_page(self, after: str | None, limit: int) -> Steps[LetterPage]:
         path = f"{self._path}?limit={limit}" + (f"&after={after}" if after else "")

@@ -10,10 +10,10 @@ from typing import Any
 
 from penstock.broker.names import TopicName
 from penstock.broker.settings import TopicSettings
-from penstock.client.async_client import AsyncProducer
-from penstock.client.producer import Producer, ProducerConfig, new_producer_id
+from penstock.client.producer import AsyncProducer, Producer, ProducerConfig, new_producer_id
 from penstock.client.remote.asking import Asking, decode
 from penstock.client.remote.http import Request
+from penstock.client.remote.paths import topic_path
 from penstock.client.waiting import Steps, run, run_async
 from penstock.config import LogConfig
 from penstock.errors import PenstockError, TopicNotFound
@@ -28,19 +28,13 @@ from penstock.wire.topics import TopicView
 class RemoteTopic:
     """What a producer knows of its topic, and how it sends to it. For threads and event loops."""
 
-    def __init__(
-        self,
-        asking: Asking,
-        name: TopicName,
-        config: ProducerConfig,
-        settings: TopicSettings | None = None,
-    ) -> None:
-        base = "/v1" if name.namespace == "default" else f"/v1/namespaces/{name.namespace}"
+    def __init__(self, asking: Asking, name: TopicName, config: ProducerConfig) -> None:
         self._asking = asking
         self._name = name
-        self._path = f"{base}/topics/{name.topic}"
+        self._path = topic_path(name)
         self._retry_for_s = 0.0 if not config.retries else None
-        self.settings = settings or TopicSettings()
+        self.settings = TopicSettings()
+        """The true ones once they were asked for."""
 
     @property
     def partitions(self) -> int:
@@ -127,26 +121,24 @@ class _Sink:
 class AsyncRemoteProducer(AsyncProducer):
     """Gathers on the event loop and sends from a task for each partition: `send` never waits."""
 
-    def __init__(
-        self, topic: RemoteTopic, config: ProducerConfig, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        """The settings of the topic are known."""
-        self._lanes: list[_Lane] = []
+    def __init__(self, topic: RemoteTopic, config: ProducerConfig) -> None:
+        super().__init__(self._look_up)
         self._topic = topic
-        self._loop = loop
-        super().__init__(_GatheringProducer(topic, config, self._lane))
+        self._config = config
+        self._lanes: list[_Lane] = []
 
     async def flush(self) -> None:
         """Send everything that is waiting. Raises the first error of a batch that failed."""
-        self._producer.flush()
+        if self._opened is not None:
+            self._opened.flush()
         errors = [error for lane in self._lanes for error in await lane.drained()]
         if errors:
             raise errors[0]
 
     async def result(self, sent: Sent) -> int:
         """The offset of a message, once it is as safe as the topic's fsync policy says."""
-        if sent.pending.appended is None and sent.pending.error is None:
-            self._producer.flush()
+        if self._opened is not None and not sent.pending.is_written:
+            self._opened.flush()
         if sent.pending.appended is not None:
             await asyncio.wrap_future(sent.pending.appended.durable)
         return sent.result()
@@ -155,10 +147,18 @@ class AsyncRemoteProducer(AsyncProducer):
         try:
             await self.flush()
         finally:
-            self._producer.close()
+            if self._opened is not None:
+                self._opened.close()
 
-    def _lane(self, number: int) -> Appendable:
-        lane = _Lane(self, number)
+    async def _look_up(self) -> Producer:
+        await run_async(self._topic.ask_settings())
+        loop = asyncio.get_running_loop()
+        return _GatheringProducer(
+            self._topic, self._config, lambda number: self._lane(number, loop)
+        )
+
+    def _lane(self, number: int, loop: asyncio.AbstractEventLoop) -> Appendable:
+        lane = _Lane(self._topic, number, loop)
         self._lanes.append(lane)
         return lane
 
@@ -187,10 +187,11 @@ class _GatheringProducer(Producer):
 class _Lane:
     """The batches of one partition on their way, in order. Any thread may append."""
 
-    def __init__(self, producer: AsyncRemoteProducer, number: int) -> None:
-        self.config: LogConfig = producer._topic.settings.log_config()
-        self._producer = producer
+    def __init__(self, topic: RemoteTopic, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.config: LogConfig = topic.settings.log_config()
+        self._topic = topic
         self._number = number
+        self._loop = loop
         self._identity = Identity()
         self._queue: deque[tuple[Batch, _Promised]] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -199,7 +200,7 @@ class _Lane:
     def append(self, batch: Batch) -> Any:
         promised = _Promised()
         self._queue.append((batch, promised))
-        self._producer._loop.call_soon_threadsafe(self._send_on)
+        self._loop.call_soon_threadsafe(self._send_on)
         return promised
 
     async def drained(self) -> list[PenstockError]:
@@ -212,12 +213,12 @@ class _Lane:
 
     def _send_on(self) -> None:
         if self._queue and (self._task is None or self._task.done()):
-            self._task = self._producer._loop.create_task(self._send())
+            self._task = self._loop.create_task(self._send())
 
     async def _send(self) -> None:
         while self._queue:
             batch, promised = self._queue.popleft()
-            steps = self._producer._topic.ask_append(batch, self._number, self._identity)
+            steps = self._topic.ask_append(batch, self._number, self._identity)
             try:
                 appended = await run_async(steps)
             except PenstockError as exc:

@@ -1,426 +1,22 @@
-"""Stream mode far away: a member that heartbeats, reads ahead, and commits, over HTTP.
-
-Calls to the group are made one at a time (`_turn`), by the reader or, while it is busy with a
-message, by a thread or task beside it. A fetch waits outside of that, and ends when there is
-something to read or the group has something new for the member.
-"""
+"""Streams of a group far away, for threads and for event loops."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import secrets
 import threading
-import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Any, NamedTuple, Self
-from urllib.parse import quote
+from collections.abc import Sequence
 
-import msgspec
-
-from penstock.broker.names import TopicName, group_name
-from penstock.client.remote.asking import JSON, Asking, decode, encode
-from penstock.client.remote.http import Request
-from penstock.client.streams import StreamConfig, StreamMessage, parse_start
-from penstock.client.waiting import Steps, awaiting, blocking, run, run_async
-from penstock.durations import text
-from penstock.errors import (
-    BrokerClosed,
-    GroupError,
-    InvalidInput,
-    PenstockError,
-    StaleGeneration,
-)
-from penstock.group.assignment import TopicPartition
-from penstock.group.member import Change, Member
-from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest, Start
-from penstock.wire.columns import ARROW_TYPE, decode_read
-from penstock.wire.groups import (
-    Fetched,
-    FetchedPart,
-    Join,
-    StandingView,
-    offsets_of,
-    positions,
-    refs,
-    standing_of,
-)
-from penstock.wire.topics import PartitionView
-
-_logger = logging.getLogger("penstock.client")
-
-_FETCH_BYTES = 1 << 20
-_POLL_EVERY_NS_MAX = 300 * 1_000_000_000  # a consumer that is stuck for longer lets others have it
-_BEAT_AGAIN_S = 1.0  # when a heartbeat beside the reader did not get through
-_WAIT_S_MAX = 20.0
+from penstock.broker.names import TopicName
+from penstock.client.arguments import Position
+from penstock.client.faces import AsyncIterated, Iterated
+from penstock.client.reading import StreamMessage
+from penstock.client.remote.asking import Asking
+from penstock.client.remote.reader import RemoteReader
+from penstock.client.streams import StreamConfig
+from penstock.client.waiting import awaiting, blocking, run, run_async
 
 
-class Turn(NamedTuple):
-    """A step: wait until nobody else calls the group."""
-
-    lock: Any
-
-    def block(self) -> None:
-        self.lock.acquire()
-
-    async def wait(self) -> None:
-        await self.lock.acquire()
-
-
-class RemoteReader:
-    """A member of a group, and what it reads."""
-
-    def __init__(
-        self,
-        asking: Asking,
-        topics: Sequence[TopicName],
-        group: str,
-        start: Any,
-        config: StreamConfig,
-        turn: threading.Lock | asyncio.Lock,
-    ) -> None:
-        self._asking = asking
-        self._names = {str(name): name for name in topics}
-        namespace = topics[0].namespace if topics else "default"
-        base = "/v1" if namespace == "default" else f"/v1/namespaces/{namespace}"
-        self._fetch_path = f"{base}/fetch"
-        self._path = f"{base}/stream-groups/{group_name(group)}"
-        self._group = group
-        self._start = parse_start(start)
-        self._config = config
-        named = config.member_id is not None
-        # By a name of its own, so that a join whose answer is lost can be made again.
-        self._member = Member(config.member_id if named else f"member-{secrets.token_hex(8)}")
-        self._turn: Any = turn
-        self._woken = False
-        self._buffer: deque[StreamMessage] = deque()
-        self._current: StreamMessage | None = None
-        self._unresolved: dict[TopicPartition, Start] = {}
-        self._positions: dict[TopicPartition, int] = {}
-        self._done: dict[TopicPartition, int] = {}
-        self._sent: dict[TopicPartition, int] = {}
-        self._commits = 0
-        self._committed_ns = self._polled_ns = self._now()
-        self._closed = False
-        self._replaced: StaleGeneration | None = None
-        self.missed = 0
-        """Messages that retention dropped before this member could read them."""
-
-    @property
-    def assignment(self) -> list[TopicPartition]:
-        """The partitions that this member reads at present."""
-        return sorted(self._member.owned)
-
-    @property
-    def position(self) -> dict[TopicPartition, int]:
-        """On each partition, the message that is handed out next."""
-        ahead = {_place(m): m.offset for m in reversed(self._buffer)}
-        return self._positions | ahead
-
-    def ask_join(self) -> Steps[None]:
-        """Enter the group: before anybody else can have a turn."""
-        yield from self._join()
-        yield from self._resolve()
-
-    def ask_next(self, timeout_s: float | None = None) -> Steps[StreamMessage | None]:
-        """The next message; None when time is up."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            yield Turn(self._turn)
-            try:
-                self._finish_current()
-                yield from self._keep_up()
-                yield from self._resolve()
-                if self._buffer:
-                    self._current = self._buffer.popleft()
-                    return self._current
-                wanted = self._wanted()
-                beat_s = (self._member.heartbeat_due_ns - self._now()) / 1e9
-            finally:
-                self._turn.release()
-            left_s = _WAIT_S_MAX if deadline is None else deadline - time.monotonic()
-            fetched = yield from self._fetch(wanted, max(0.0, min(beat_s, left_s, _WAIT_S_MAX)))
-            self._take_in(*fetched, wanted)
-            if self._buffer or self._woken:
-                continue
-            if deadline is not None and time.monotonic() >= deadline:
-                return None
-
-    def ask_commit(self) -> Steps[None]:
-        """Commit what is done, and wait until it is stored.
-
-        Raises a GroupError if the group has given the partitions to others meanwhile.
-        """
-        yield Turn(self._turn)
-        try:
-            self._finish_current()
-            if self._replaced is not None:
-                raise self._replaced
-            try:
-                yield from self._commit_done()
-            except GroupError:
-                self._woken = True  # the next heartbeat tells where it stands
-                raise
-        finally:
-            self._turn.release()
-
-    def ask_leave(self, *, failed: bool = False) -> Steps[None]:
-        """Commit and leave the group; others get the partitions at once.
-
-        `failed`: the message that was handed out last is not done, and comes again.
-        """
-        if self._closed:
-            return
-        self._closed = True
-        yield Turn(self._turn)
-        try:
-            if failed:
-                self._current = None
-            self._finish_current()
-            if self._asking.closed or self._member.generation is None:
-                return
-            with suppress(PenstockError):  # it may be out already, or the server gone
-                yield from self._commit_done(retry_for_s=2.0)
-                body = encode(self._call())
-                request = Request("POST", f"{self._path}/leave", body, JSON)
-                yield from self._asking.ask(request, retry_for_s=2.0)
-            self._member.dropped()
-        finally:
-            self._turn.release()
-
-    def ask_beat(self) -> Steps[float | None]:
-        """A heartbeat beside the reader, who may be busy; seconds until the next, if any."""
-        stuck = self._now() - self._polled_ns > _POLL_EVERY_NS_MAX
-        if self._closed or stuck or self._asking.closed:
-            return None
-        yield Turn(self._turn)
-        try:
-            if self._member.generation is None:
-                return _BEAT_AGAIN_S  # the reader joins again when it comes by
-            if self._now() >= self._member.heartbeat_due_ns:
-                try:
-                    yield from self._heartbeat(retry_for_s=0.0)
-                except PenstockError as exc:
-                    _logger.debug("group %s: no heartbeat: %s", self._group, exc)
-                    return _BEAT_AGAIN_S
-            return max(0.0, (self._member.heartbeat_due_ns - self._now()) / 1e9)
-        finally:
-            self._turn.release()
-
-    def _move_to(self, to: Any, partition: int | None, topic: str | None) -> None:
-        start = parse_start(to)
-        places = [
-            place
-            for place in self.assignment
-            if partition in (None, place.partition) and topic in (None, place.topic)
-        ]
-        if not places and (partition is not None or topic is not None):
-            raise InvalidInput(
-                f"{topic or 'a topic'}/{partition} is not assigned to this member, which has "
-                f"{', '.join(map(str, self.assignment)) or 'nothing'} at present"
-            )
-        if self._current is not None and _place(self._current) in places:
-            self._current = None
-        self._drop(places)
-        for place in places:
-            self._positions.pop(place, None)
-            self._done.pop(place, None)
-            self._unresolved[place] = start
-            if isinstance(start, AtOffset):
-                self._positions[place] = self._done[place] = start.offset
-
-    # It is this caller's turn.
-
-    def _join(self) -> Steps[None]:
-        self._forget(self._member.dropped())
-        self._sent = {}
-        sent_ns = self._now()
-        body = Join(
-            topics=[name.topic for name in self._names.values()],
-            member_id=self._member.member_id,
-            session_timeout=text(self._config.session_timeout_ms * 1_000_000),
-            assignor=self._config.assignor,
-        )
-        seen = yield from self._ask_group("join", body)
-        self._take_over(self._member.joined(standing_of(seen), sent_ns), seen)
-
-    def _keep_up(self) -> Steps[None]:
-        """Heartbeat if it is time, follow what the group says, and commit now and then."""
-        if self._asking.closed or self._closed:
-            raise BrokerClosed("the stream, or its broker, was closed")
-        now_ns = self._polled_ns = self._now()
-        if self._replaced is not None:
-            raise self._replaced
-        if self._member.generation is not None and now_ns > self._member.session_end_ns:
-            self._forget(self._member.dropped())  # others may read by now what was ours
-        if self._member.generation is None:
-            yield from self._join()
-        elif self._woken or now_ns >= self._member.heartbeat_due_ns:
-            yield from self._heartbeat()
-            if self._replaced is not None:
-                raise self._replaced
-            if self._member.generation is None:
-                yield from self._join()
-        try:
-            if self._member.revoking or self._member.to_confirm:
-                yield from self._give_back()
-            every_ns = self._config.commit_every_ns
-            if every_ns is not None and now_ns - self._committed_ns >= every_ns:
-                yield from self._commit_done()
-        except GroupError:
-            yield from self._join()
-
-    def _heartbeat(self, retry_for_s: float | None = None) -> Steps[None]:
-        sent_ns = self._now()
-        self._woken = False  # before the call: what is new after it wakes us again
-        try:
-            seen = yield from self._ask_group("heartbeat", self._call(), retry_for_s)
-        except StaleGeneration as exc:
-            # Somebody else joined under this name. To take it back would go on for ever.
-            self._replaced = exc
-            self._forget(self._member.dropped())
-        except GroupError:
-            # Silent for too long, or the server was restarted: the reader joins again.
-            self._forget(self._member.dropped())
-        else:
-            self._take_over(self._member.heard(standing_of(seen), sent_ns), seen)
-
-    def _give_back(self) -> Steps[None]:
-        """Commit and release what moves to another member."""
-        member = self._member
-        yield from self._commit_done()
-        self._forget(member.revoking)
-        member.released(member.revoking)
-        sent_ns = self._now()
-        body = {**self._call(), "revoked": refs(sorted(member.to_confirm))}
-        seen = yield from self._ask_group("sync", body)
-        self._take_over(member.heard(standing_of(seen), sent_ns), seen)
-
-    def _take_over(self, change: Change, seen: StandingView) -> None:
-        self._forget(change.lost)
-        committed = offsets_of(seen.committed)
-        for place in sorted(change.added):
-            if place in committed:
-                self._positions[place] = committed[place]
-            else:
-                self._unresolved[place] = self._start
-
-    def _resolve(self) -> Steps[None]:
-        """Find out where the positions are that were described and not counted."""
-        for place, start in list(self._unresolved.items()):
-            name = self._names[place.topic]
-            base = "/v1" if name.namespace == "default" else f"/v1/namespaces/{name.namespace}"
-            path = f"{base}/topics/{name.topic}/partitions/{place.partition}?at={_query(start)}"
-            view = decode((yield from self._asking.ask(Request("GET", path))), PartitionView)
-            wanted = view.at or 0
-            offset = min(max(wanted, view.start), view.end)
-            if isinstance(start, AtOffset):
-                self._note_missed(place, offset - wanted)
-            if self._unresolved.get(place) is start and place in self._member.owned:
-                del self._unresolved[place]
-                self._positions[place] = offset
-                if place in self._done:
-                    self._done[place] = offset
-
-    def _commit_done(self, retry_for_s: float | None = None) -> Steps[None]:
-        self._committed_ns = self._now()
-        held = self._member.owned | self._member.revoking
-        offsets = {place: offset for place, offset in self._done.items() if place in held}
-        if not offsets or offsets == self._sent or self._member.generation is None:
-            return
-        self._commits += 1
-        body = {**self._call(), "offsets": positions(offsets), "number": self._commits}
-        request = Request("POST", f"{self._path}/commit", encode(body), JSON)
-        yield from self._asking.ask(request, retry_for_s=retry_for_s)
-        self._sent = offsets
-
-    # Reading ahead.
-
-    def _wanted(self) -> list[tuple[TopicPartition, int]]:
-        """Where to read on; those that were read last come last."""
-        return [(p, offset) for p, offset in self._positions.items() if p in self._member.owned]
-
-    def _fetch(
-        self, wanted: list[tuple[TopicPartition, int]], wait_s: float
-    ) -> Steps[tuple[list[Any], Fetched]]:
-        body = {
-            "positions": positions(dict(wanted)),
-            "max_bytes": _FETCH_BYTES,
-            "wait": wait_s,
-            "group": self._group,
-            **self._call(),
-        }
-        request = Request("POST", self._fetch_path, encode(body), JSON, ARROW_TYPE, wait_s=wait_s)
-        reply = yield from self._asking.ask(request)
-        batches, about = decode_read(reply.body)
-        return batches, msgspec.json.decode(about, type=Fetched)
-
-    def _take_in(
-        self, batches: list[Any], fetched: Fetched, wanted: list[tuple[TopicPartition, int]]
-    ) -> None:
-        self._woken = self._woken or fetched.woken
-        asked = dict(wanted)
-        left = iter(batches)
-        for part in fetched.parts:
-            place = TopicPartition(part.topic, part.partition)
-            messages = _messages(left, part, place)
-            if self._positions.get(place) != asked[place]:
-                continue  # it went to another member meanwhile, or was moved
-            del self._positions[place]  # and to the end of the line
-            if part.out_of_range:
-                self._unresolved[place] = AtOffset(asked[place])
-                continue
-            self._positions[place] = part.next_offset
-            self._buffer.extend(messages)
-
-    def _finish_current(self) -> None:
-        message, self._current = self._current, None
-        if message is not None:
-            place = _place(message)
-            if place in self._positions:
-                self._done[place] = message.offset + 1
-
-    def _forget(self, places: Collection[TopicPartition]) -> None:
-        for place in places:
-            self._positions.pop(place, None)
-            self._done.pop(place, None)
-            self._unresolved.pop(place, None)
-        self._drop(places)
-
-    def _drop(self, places: Collection[TopicPartition]) -> None:
-        """What was read ahead of these partitions."""
-        if places:
-            self._buffer = deque(m for m in self._buffer if _place(m) not in places)
-
-    def _note_missed(self, place: TopicPartition, missed: int) -> None:
-        if missed > 0:
-            self.missed += missed
-            _logger.warning(
-                "group %s: %d messages of %s were dropped by retention before they were read",
-                self._group,
-                missed,
-                place,
-            )
-
-    def _now(self) -> int:
-        return self._asking.clock.monotonic_ns()
-
-    def _call(self) -> dict[str, Any]:
-        return {"member_id": self._member.member_id, "generation": self._member.generation or 0}
-
-    def _ask_group(
-        self, verb: str, body: Any, retry_for_s: float | None = None
-    ) -> Steps[StandingView]:
-        request = Request("POST", f"{self._path}/{verb}", encode(body), JSON)
-        reply = yield from self._asking.ask(request, retry_for_s=retry_for_s)
-        return decode(reply, StandingView)
-
-
-class RemoteStream(RemoteReader):
+class RemoteStream(Iterated, RemoteReader):
     """The messages of a group's member, for `for`."""
 
     def __init__(
@@ -428,48 +24,23 @@ class RemoteStream(RemoteReader):
         asking: Asking,
         topics: Sequence[TopicName],
         group: str,
-        start: Any,
+        start: Position,
         config: StreamConfig,
     ) -> None:
         super().__init__(asking, topics, group, start, config, threading.Lock())
         self._stopped = threading.Event()
-        run(self.ask_join())
+        run(self.ask_enter())
         threading.Thread(target=self._beat_on, name="penstock-heartbeat", daemon=True).start()
 
     next = blocking(RemoteReader.ask_next)
     commit = blocking(RemoteReader.ask_commit)
+    seek = blocking(RemoteReader.ask_seek)
     _leave_group = blocking(RemoteReader.ask_leave)
-
-    def seek(self, to: Any, *, partition: int | None = None, topic: str | None = None) -> None:
-        """Read on from elsewhere: on all partitions that are assigned, or on some of them."""
-        with self._turn:
-            self._move_to(to, partition, topic)
-            run(self._resolve())
 
     def leave(self, *, failed: bool = False) -> None:
         """Commit and leave the group; others get the partitions at once."""
         self._stopped.set()
         self._leave_group(failed=failed)
-
-    def close(self) -> None:
-        self.leave()
-
-    def __iter__(self) -> Iterator[StreamMessage]:
-        while True:
-            message = self.next()
-            if message is not None:
-                yield message
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.leave(failed=exc is not None)
 
     def _beat_on(self) -> None:
         wait_s: float | None = 0.0
@@ -477,7 +48,7 @@ class RemoteStream(RemoteReader):
             wait_s = run(self.ask_beat())
 
 
-class AsyncRemoteStream(RemoteReader):
+class AsyncRemoteStream(AsyncIterated, RemoteReader):
     """The same for `async for`."""
 
     def __init__(
@@ -485,97 +56,38 @@ class AsyncRemoteStream(RemoteReader):
         asking: Asking,
         topics: Sequence[TopicName],
         group: str,
-        start: Any,
+        start: Position,
         config: StreamConfig,
-        blocking_asking: Asking,
     ) -> None:
-        """`blocking_asking`: for what is not awaited, as embedded: to join, and to seek."""
         super().__init__(asking, topics, group, start, config, asyncio.Lock())
         self._beating: asyncio.Task[None] | None = None
-        self._blocking = blocking_asking
-        self._run_now(self.ask_join)
 
     _read = awaiting(RemoteReader.ask_next)
     commit = awaiting(RemoteReader.ask_commit)
+    seek = awaiting(RemoteReader.ask_seek)
     _leave_group = awaiting(RemoteReader.ask_leave)
 
     async def next(self, timeout_s: float | None = None) -> StreamMessage | None:
         """The next message; None when time is up."""
-        if self._beating is None:
-            self._beating = asyncio.create_task(self._beat_on())
+        self._start_beating()
         return await self._read(timeout_s)
 
-    def seek(self, to: Any, *, partition: int | None = None, topic: str | None = None) -> None:
-        """Read on from elsewhere: on all partitions that are assigned, or on some of them."""
-        self._move_to(to, partition, topic)
-        self._run_now(self._resolve)
-
-    def leave(self, *, failed: bool = False) -> None:
-        """Leave the group soon; `close` waits for it."""
-        asyncio.get_running_loop().create_task(self._leave_now(failed))
-
-    async def close(self) -> None:
-        await self._leave_now(failed=False)
-
-    async def __aiter__(self) -> AsyncIterator[StreamMessage]:
-        while True:
-            message = await self.next()
-            if message is not None:
-                yield message
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._leave_now(failed=exc is not None)
-
-    def _run_now(self, ask: Callable[[], Steps[None]]) -> None:
-        own, self._asking = self._asking, self._blocking
-        try:
-            run(ask())
-        finally:
-            self._asking = own
-
-    async def _leave_now(self, failed: bool) -> None:
+    async def leave(self, *, failed: bool = False) -> None:
+        """Commit and leave the group; others get the partitions at once."""
         if self._beating is not None:
             self._beating.cancel()
         await self._leave_group(failed=failed)
 
+    async def _enter(self) -> None:
+        await run_async(self.ask_enter())
+        self._start_beating()
+
+    def _start_beating(self) -> None:
+        if self._beating is None:
+            self._beating = asyncio.create_task(self._beat_on())
+
     async def _beat_on(self) -> None:
-        wait_s: float | None = 1.0
+        wait_s: float | None = 0.0
         while wait_s is not None:
             await asyncio.sleep(wait_s)
             wait_s = await run_async(self.ask_beat())
-
-
-def _messages(left: Any, part: FetchedPart, place: TopicPartition) -> list[StreamMessage]:
-    """The next so many rows are of this partition."""
-    found: list[StreamMessage] = []
-    while len(found) < part.rows:
-        found += [StreamMessage(message, place) for message in next(left).messages()]
-    return found
-
-
-def _place(message: StreamMessage) -> TopicPartition:
-    return TopicPartition(message.topic, message.partition)
-
-
-def _query(start: Start) -> str:
-    match start:
-        case Earliest():
-            return "earliest"
-        case Latest():
-            return "latest"
-        case AtOffset(offset=offset):
-            return str(offset)
-        case AtTime(timestamp_us=stamp_us):
-            return quote(_iso(stamp_us))
-
-
-def _iso(stamp_us: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=stamp_us)).isoformat()

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.broker.dead_letters import DeadLetters, Letter
+from penstock.broker.dead_letters import DeadLetters
+from penstock.broker.structs import Letter
 from penstock.errors import InvalidInput, NotFound
 from penstock.server.endpoints import Call, Table
 from penstock.wire.topics import Count, LetterChoice, LetterPage, LetterView, letter_view

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.broker.delays import DelayStats
+from penstock.broker.structs import DelayStats
 from penstock.server.endpoints import Call, Table
 from penstock.wire.messages import DelayedPage, DelayedView, Whole, view
 from penstock.wire.topics import Found

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.broker.names import TopicName
 from penstock.broker.settings import parse_ttl_us
-from penstock.broker.topic import Placed, Producer
+from penstock.broker.structs import Placed, Producer
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import InvalidInput, RequestTooLarge
 from penstock.log.base import DONE, Batches, Damage

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from penstock.broker.names import TopicName, parse_topic
-from penstock.broker.partition import Delivered
-from penstock.broker.partition import Settled as BrokerSettled
 from penstock.broker.settings import WAIT_MS_MAX
+from penstock.broker.structs import Delivered
+from penstock.broker.structs import Settled as BrokerSettled
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.receipts import Receipt
 from penstock.durations import parse_ns
