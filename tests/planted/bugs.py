@@ -10,7 +10,16 @@ from tests.planted.broker_bugs import BROKER_BUGS
 from tests.planted.client_bugs import CLIENT_BUGS
 from tests.planted.delivery_bugs import DELIVERY_BUGS
 from tests.planted.group_bugs import GROUP_BUGS
+from tests.planted.latency_bugs import LATENCY_BUGS
 from tests.planted.log_bugs import LOG_BUGS
 from tests.planted.spark_bugs import SPARK_BUGS
 
-BUGS = [*LOG_BUGS, *DELIVERY_BUGS, *GROUP_BUGS, *BROKER_BUGS, *CLIENT_BUGS, *SPARK_BUGS]
+BUGS = [
+    *LOG_BUGS,
+    *DELIVERY_BUGS,
+    *GROUP_BUGS,
+    *BROKER_BUGS,
+    *LATENCY_BUGS,
+    *CLIENT_BUGS,
+    *SPARK_BUGS,
+]

@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock import errors
-from penstock.broker import broker, catalog, delays, partition, settings, streams
+from penstock.broker import broker, catalog, delays, latencies, partition, settings, streams
 from penstock.broker.broker import BrokerConfig
 from penstock.broker.names import group_name, topic_name
 from penstock.broker.settings import DEAD_LETTER_SETTINGS, TopicSettings, parse_settings
@@ -220,6 +220,20 @@ def test_the_table_of_stream_group_events_is_the_code() -> None:
     assert documented == [
         (kind.__struct_config__.tag, list(kind.__struct_fields__)) for kind in events.Event.__args__
     ]
+
+
+def test_the_stored_form_of_latencies_is_the_code() -> None:
+    fields = [name for row in rows(BROKER, "Latencies") for name in re.findall(r"`(\w+)`", row[0])]
+    assert fields == [field.name for field in msgspec.structs.fields(latencies._Stored)]
+    page = " ".join(BROKER.read_text("utf-8").split())
+    config, kept = latencies.latency_log_config(0), latencies.RETENTION
+    assert (
+        f"({config.codec}, synced every second, segments of {size(config.segment_bytes)} or a day, "
+        f"dropped after 7 days or beyond {size(kept.bytes_max or 0)})"
+    ) in page
+    assert (config.fsync, config.fsync_interval_ms) == ("interval", 1000)
+    assert (ms(config.segment_age_ms), ms(kept.age_ms or 0)) == ("1d", "7d")
+    assert f"no more than {latencies._UNSTORED_MAX:,} messages wait" in page
 
 
 def test_checkpoints_are_written_when_the_page_says() -> None:

@@ -22,10 +22,9 @@ import numpy as np
 from penstock.broker.burials import Burials, NoDeadLetterTopic, finish_burials
 from penstock.broker.chores import TopicChores
 from penstock.broker.dead_letters import DeadLetters
-from penstock.broker.delays import DelayedIds, DelayedMessage, DelayStats
 from penstock.broker.housekeeper import Housekeeper
-from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
-from penstock.broker.partition import Delivered, Partition, Settled
+from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, dedup_names, group_name, topic_name
+from penstock.broker.partition import Partition
 from penstock.broker.progress import ProgressInbox
 from penstock.broker.retention import TopicRetention
 from penstock.broker.settings import (
@@ -35,10 +34,19 @@ from penstock.broker.settings import (
     TopicSettings,
     parse_settings,
 )
-from penstock.broker.stats import TopicStats, topic_stats
+from penstock.broker.stats import LatencyRow, TopicStats, topic_stats
 from penstock.broker.store import Store
 from penstock.broker.streams import Streams
-from penstock.broker.topic import Placed, Producer, Topic, dedup_names
+from penstock.broker.structs import (
+    DelayedIds,
+    DelayedMessage,
+    DelayStats,
+    Delivered,
+    Placed,
+    Producer,
+    Settled,
+)
+from penstock.broker.topic import Topic
 from penstock.clock import Clock, SystemClock
 from penstock.delivery.offsets import Int64s, Offsets
 from penstock.delivery.queue import Decision, GroupQueue
@@ -102,6 +110,8 @@ class Broker:
             self._store = Store(
                 self.folder, self._files, self.clock, committer, self.config.free_bytes_min
             )
+            self.latencies = self._store.latencies
+            self.latencies.plan = self._housekeeper.plan
             self._catalog = self._store.catalog()
             self._retention = TopicRetention(self.clock, self._catalog)
             self._store.remove_strays(self._catalog)
@@ -135,6 +145,7 @@ class Broker:
                     return self._catalog.settings(name)
                 raise TopicExists(str(name))
             self._store.remove_topic(name)
+            self.latencies.begin(name)
             self._catalog.create(name, settings)
             try:
                 self._open(name)
@@ -171,6 +182,7 @@ class Broker:
             self._check_open()
             self._catalog.delete(name)
             self._close(name)
+            self.latencies.forget(name)
             self._store.remove_topic(name)
         self.streams.topics_changed(deleted=name)
 
@@ -391,10 +403,17 @@ class Broker:
 
     def delete_group(self, name: TopicName, group: str) -> bool:
         partitions = self.topic(name, create=False).partitions
-        return sum(p.delete_group(group_name(group)) for p in partitions) > 0
+        deleted = sum(p.delete_group(group_name(group)) for p in partitions) > 0
+        self.latencies.forget_group(name, group)
+        return deleted
 
     def stats(self, name: TopicName) -> TopicStats:
         return topic_stats(self, self.topic(name, create=False))
+
+    def latency_rows(
+        self, name: TopicName, since_us: int | None, until_us: int | None
+    ) -> list[LatencyRow]:
+        return self.latencies.rows(self.topic(name, create=False).name, since_us, until_us)
 
     def dead_letters(self, name: TopicName) -> DeadLetters:
         return DeadLetters(self, name)
@@ -441,6 +460,7 @@ class Broker:
                 closing.callback(self._topics.clear)
                 closing.callback(self._catalog.close)
                 closing.callback(self.streams.close)
+                closing.callback(self.latencies.close)
                 for topic in self._topics.values():
                     closing.callback(topic.waiters.notify)
                     closing.callback(topic.close)

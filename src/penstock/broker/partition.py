@@ -14,13 +14,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
+from penstock.broker.group_latencies import TopicLatencies
 from penstock.broker.journal import Journal
 from penstock.broker.rates import GroupRates, Meter
 from penstock.broker.source import LogSource
+from penstock.broker.structs import SETTLED, Delivered, Origin, Settled
 from penstock.clock import Clock
 from penstock.delivery import ledger
 from penstock.delivery.ledger import Acked, Leased
@@ -31,15 +33,11 @@ from penstock.delivery.queue import Decision, GroupQueue, Policy, Stats
 from penstock.delivery.receipts import NONCE_BITS
 from penstock.delivery.state import GroupState
 from penstock.delivery.timers import NEVER
-from penstock.errors import DeliveryError
 from penstock.log.base import DONE, Appended
 from penstock.log.local import LocalLog
 from penstock.log.segment import Segment
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import Priority
-
-if TYPE_CHECKING:
-    from penstock.broker.dead_letters import Origin
 
 MOVED = -1
 """In place of a producer id: the frame holds delayed messages that fell due, with their ids."""
@@ -75,28 +73,6 @@ class _Checkpoint(msgspec.Struct, array_like=True):
 _checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint)
 
 
-class Delivered(msgspec.Struct, frozen=True, gc=False):
-    """What one receive handed out of one partition, under one lease."""
-
-    partition: int
-    nonce: int
-    count: int
-    pieces: list[tuple[Batch, int]]
-    """Messages, and how often they have been delivered, this time included."""
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """The outcome of an ack, nack, reject or extend."""
-
-    refused: dict[int, type[DeliveryError]]
-    """By offset: why it could not be settled."""
-    durable: Future[None]
-
-
-SETTLED = Settled({}, DONE)
-"""The outcome when all is well and there is nothing to wait for, as it nearly always is."""
-
-
 class Partition:
     def __init__(
         self,
@@ -106,6 +82,7 @@ class Partition:
         policy: Policy,
         clock: Clock,
         letters: DeadLetterStore,
+        latencies: TopicLatencies,
     ) -> None:
         self.number = number
         self.log = log
@@ -115,6 +92,7 @@ class Partition:
         self.producers = Producers()
         self.published = Meter()
         self.rates: defaultdict[str, GroupRates] = defaultdict(GroupRates)
+        self.latencies = latencies
         self.lock = threading.Lock()
         self.plan_look: Callable[[int], None] = lambda deadline_ns: None
         """Set by the broker: the partition wants to be looked at then."""
@@ -187,8 +165,11 @@ class Partition:
             for part in leased.parts:
                 wanted += part.offsets.count
                 for batch in self.source.fetch(part.offsets):
+                    rows = len(batch)
                     pieces.append((batch, part.delivery_count))
-                    count += len(batch)
+                    count += rows
+                    if part.delivery_count == 1:
+                        self.latencies[group].waited(part.priority, batch, rows, leased.wall_us)
             if count < wanted:
                 # Damage took some of them. The log reports it; no retry would find them.
                 self.finish(group, _all_offsets(leased.parts) - _present(pieces), leased.nonce)
@@ -239,10 +220,14 @@ class Partition:
             decision = queue.ack(now_ns, nonce, offsets)
             durable = DONE
             if decision.events:
+                lease = queue.state.leases.get(nonce)
                 durable = self._carry_out(group, queue, decision)
                 (acked,) = decision.events
                 assert type(acked) is Acked
+                assert lease is not None
                 self.rates[group].acked.add(acked.offsets.count, now_ns)
+                wall_us = self._clock.wall_ns() // 1000
+                self.latencies[group].handled(lease, acked.offsets, wall_us)
         if durable is DONE and not decision.refused:
             return SETTLED
         return Settled(decision.refused, durable)

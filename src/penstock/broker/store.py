@@ -4,6 +4,7 @@ LOCK                                   held by the process that works here
 catalog/                               journal of topics and their settings
 groups/                                journal of stream groups: committed offsets
 progress/                              what readers outside say about how far they are
+latencies/                             how long messages waited and were worked on, by minute
 topics/<namespace>/<topic>/
     <partition, 5 digits>/log/         the messages
     <partition, 5 digits>/ledger/      journal of their deliveries
@@ -17,6 +18,7 @@ import os
 from penstock.broker.catalog import Catalog
 from penstock.broker.delays import Delays
 from penstock.broker.journal import Journal, journal_config
+from penstock.broker.latencies import Latencies, latency_log_config
 from penstock.broker.names import TopicName
 from penstock.broker.partition import DeadLetterStore, Partition
 from penstock.broker.settings import TopicSettings
@@ -44,6 +46,7 @@ class Store:
         self._clock = clock
         self._committer = committer
         self._free_bytes_min = free_bytes_min
+        self.latencies = Latencies(clock, self._latency_log)
 
     def catalog(self) -> Catalog:
         return Catalog(
@@ -83,6 +86,7 @@ class Store:
             settings.policy(),
             self._clock,
             letters,
+            self.latencies.of(name),
         )
 
     def remove_topic(self, name: TopicName) -> None:
@@ -99,6 +103,12 @@ class Store:
 
     def topic_folder(self, name: TopicName) -> str:
         return os.path.join(self.folder, "topics", name.namespace, name.topic)
+
+    def _latency_log(self, create: bool) -> LocalLog | None:
+        folder = os.path.join(self.folder, "latencies")
+        if not create and not self._names(folder):
+            return None
+        return self._log(folder, latency_log_config(self._free_bytes_min))
 
     def _names(self, folder: str) -> list[str]:
         try:

@@ -14,17 +14,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.broker.stats import TopicStats
+from penstock.broker.stats import LatencyStats, TopicStats
 from penstock.cli import tables
 from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, connected
-from penstock.cli.units import size
+from penstock.cli.units import duration, size
 from penstock.durations import parse_ns
 
 EXAMPLES = """
 [bold]Examples[/bold]
 
 [cyan]  penstock stats[/cyan]
+
+How long the messages of a topic wait, and are worked on:
+
+[cyan]  penstock stats orders[/cyan]
 
 [cyan]  penstock stats orders payments --json | jq '.topics[].depth'[/cyan]
 
@@ -45,6 +49,16 @@ _HEAD = (
     "delivered/s",
     "acked/s",
 )
+_GROUP_HEAD = (
+    "topic",
+    "group",
+    "to do",
+    "in flight",
+    "waited p50",
+    "p95",
+    "handled p50",
+    "p95",
+)
 
 
 def _stats(
@@ -62,8 +76,9 @@ def _stats(
 ) -> None:
     """How the topics stand, once or live.
 
-    What is in them, what is to do, and the rates of the last ten seconds. With --watch and --json,
-    a document a line.
+    What is in them, what is to do, and the rates of the last ten seconds. Of topics that are named
+    also their queue groups: how long messages waited for their first hand-out, and were worked on
+    until their ack. With --watch and --json, a document a line.
     """
     if not watch:
         found = _look(session, topic)
@@ -71,6 +86,8 @@ def _stats(
             tables.document({"topics": found, "totals": _totals(found)})
         else:
             tables.table(_HEAD, [_row(stats) for stats in found])
+            if topic:
+                _show_groups(found)
         return
     every_s = max(parse_ns(every, "every") / 1e9, 0.1)
     try:
@@ -80,6 +97,32 @@ def _stats(
             _watch_screen(session, topic, every_s)
     except KeyboardInterrupt:
         return  # that is how it ends
+
+
+def _show_groups(found: Sequence[TopicStats]) -> None:
+    """How each queue group of these topics gets on, and how long that takes."""
+    rows = [
+        (
+            stats.topic,
+            group.group,
+            group.depth,
+            group.in_flight,
+            *_took(group.waited),
+            *_took(group.handled),
+        )
+        for stats in found
+        for group in stats.groups
+    ]
+    if rows:
+        tables.say("")
+        tables.table(_GROUP_HEAD, rows)
+        tables.say("Times are of the last five minutes.", "dim")
+
+
+def _took(latency: LatencyStats | None) -> tuple[str | None, str | None]:
+    if latency is None:
+        return None, None
+    return duration(latency.p50_us), duration(latency.p95_us)
 
 
 def _watch_lines(session: Session, topics: list[str] | None, every_s: float) -> None:

@@ -13,6 +13,7 @@ from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, Yes, command
 from penstock.cli.units import size
 from penstock.durations import text
+from penstock.errors import InvalidInput
 
 commands = typer.Typer()
 
@@ -146,6 +147,8 @@ No limit any more:
 @command(commands, examples=ALTER)
 def alter(session: Session, topic: Topic, settings: Settings = None) -> None:
     """Change settings, or add partitions, while the topic is in use."""
+    if not settings:
+        raise InvalidInput("say what to change, such as retention=30d; `describe` shows all")
     changed = session.ps.alter_topic(topic, **values.settings(settings))
     if session.json:
         tables.document({"topic": topic, "settings": changed})

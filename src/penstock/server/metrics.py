@@ -28,6 +28,10 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 BUCKETS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
+EDGES_US = tuple(1 << power for power in range(8, 33, 2))
+"""Of the latencies of messages, from a quarter of a millisecond to 72 minutes: edges that the
+broker's finer buckets have too, so that nothing has to be guessed."""
+
 
 class Histogram:
     """Durations. One thread at a time adds, or a count may be lost, which does no harm."""
@@ -120,6 +124,7 @@ class _Everything(Collector):
         yield from self._requests()
         yield from self._disk()
         yield from self._topics()
+        yield from self._latencies()
         yield from self._streams()
         yield GaugeMetricFamily(
             "penstock_open_polls", "Requests that wait for messages.", len(self._door.polls)
@@ -167,6 +172,29 @@ class _Everything(Collector):
             except TopicNotFound:  # deleted just now
                 continue
         return families.all()
+
+    def _latencies(self) -> Iterator[Metric]:
+        labels = ["topic", "group", "priority"]
+        families = {
+            "waited": HistogramMetricFamily(
+                "penstock_wait_seconds",
+                "From a message's timestamp to its first hand-out.",
+                labels=labels,
+            ),
+            "handled": HistogramMetricFamily(
+                "penstock_handling_seconds", "From a hand-out to the ack.", labels=labels
+            ),
+        }
+        names = [*(str(edge_us / 1e6) for edge_us in EDGES_US), "+Inf"]
+        for total in self._door.broker.latencies.totals():
+            histogram = total.histogram
+            counts = [*histogram.below(EDGES_US), histogram.count]
+            families[total.kind].add_metric(
+                [total.topic, total.group, total.priority.name.lower()],
+                [(name, float(count)) for name, count in zip(names, counts, strict=True)],
+                histogram.sum_us / 1e6,
+            )
+        yield from families.values()
 
     def _streams(self) -> Iterator[Metric]:
         streams = self._door.broker.streams

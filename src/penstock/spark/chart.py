@@ -1,16 +1,20 @@
-"""A roll-up as one HTML page: bars along the time, a table of groups. No scripts, no fonts."""
+"""A roll-up as one HTML page: bars and lines along the time, a table of groups. No scripts, no
+fonts."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
+from math import ceil, floor, log10
 from typing import Any
 
 from penstock.record.schema import Priority
 
 _COLOURS = {0: "#c0392b", 1: "#e67e22", 2: "#2980b9", 3: "#7f8c8d", 4: "#bdc3c7"}
+_LINES = {"waited": "#2980b9", "handled": "#e67e22"}
+_SHORTEST_S = 1e-6
 _LEFT, _WIDTH, _TOP, _HEIGHT = 64, 880, 12, 180
 _BARS_MAX = 180
 _STEPS_MIN = (1, 2, 5, 10, 15, 30, 60, 120, 240, 720, 1440)
@@ -32,7 +36,11 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
 """
 
 
-def page(per_minute: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]]) -> str:
+def page(
+    per_minute: Sequence[dict[str, Any]],
+    groups: Sequence[dict[str, Any]],
+    latencies: Sequence[dict[str, Any]] = (),
+) -> str:
     """Rows of the tables of a roll-up, those of groups of many runs; times know their zone."""
     topics: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in per_minute:
@@ -45,6 +53,7 @@ def page(per_minute: Sequence[dict[str, Any]], groups: Sequence[dict[str, Any]])
         total = sum(row["messages"] for row in rows)
         size = sum(row["bytes"] for row in rows)
         parts.append(f"<h2>{escape(topic)}: {total:,} messages, {_size(size)}</h2>{_bars(rows)}")
+    parts.append(_latencies(latencies))
     parts.append(_groups(groups))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -87,14 +96,89 @@ def _bars(rows: Sequence[dict[str, Any]]) -> str:
 
 def _grid(top: int) -> str:
     """Lines and numbers at nothing, a half, and all of the height."""
-    lines = []
-    for part in (0.0, 0.5, 1.0):
-        y = _TOP + _HEIGHT * (1 - part)
-        lines.append(
-            f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top * part:,.0f}</text>'
-        )
-    return "".join(lines)
+    return "".join(_level(part, f"{top * part:,.0f}") for part in (0.0, 0.5, 1.0))
+
+
+def _level(part: float, label: str) -> str:
+    """A line across, at a part of the height."""
+    y = _TOP + _HEIGHT * (1 - part)
+    return (
+        f'<line x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
+    )
+
+
+def _latencies(latencies: Sequence[dict[str, Any]]) -> str:
+    """A panel for each group of each topic: how long its messages waited and were worked on."""
+    panels: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for row in latencies:
+        if row["priority"] is None:
+            panels[row["topic"], row["group"]].append(row)
+    if not panels:
+        return ""
+    key = "".join(
+        f'<span style="background:{_LINES[kind]}"></span>{kind}' for kind in ("waited", "handled")
+    )
+    return (
+        f'<p class="key">From timestamp to hand-out, and from there to the ack:{key}; '
+        "95 of 100 messages took no longer than the thick line says, half of them than the thin "
+        "one.</p>"
+    ) + "".join(
+        f"<h2>{escape(topic)}, {escape(group)}: how long messages take</h2>{_lines(rows)}"
+        for (topic, group), rows in sorted(panels.items())
+    )
+
+
+def _lines(rows: Sequence[dict[str, Any]]) -> str:
+    """Percentiles over time, on a scale of powers of ten; where nothing was counted is a gap."""
+    minutes = [int(row["minute"].timestamp() // 60) for row in rows]
+    step = _step(max(minutes) - min(minutes) + 1)
+    first, last = min(minutes) // step, max(minutes) // step
+    width = min(36.0, _WIDTH / (last - first + 1))
+    worst: defaultdict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for row, minute in zip(rows, minutes, strict=True):
+        for part in ("p50_s", "p95_s"):
+            points = worst[row["kind"], part]
+            points[minute // step] = max(points.get(minute // step, 0.0), row[part])
+    every = [took_s for points in worst.values() for took_s in points.values()]
+    low = floor(log10(max(min(every), _SHORTEST_S)))
+    high = max(ceil(log10(max(*every, _SHORTEST_S))), low + 1)
+    drawn = [
+        _level((power - low) / (high - low), _took(10.0**power)) for power in range(low, high + 1)
+    ]
+    for (kind, part), points in sorted(worst.items()):
+        style = f'stroke="{_LINES[kind]}" stroke-width="{2.4 if part == "p95_s" else 1}"'
+        places = {
+            number: (
+                _LEFT + (number - first + 0.43) * width,
+                _TOP + _HEIGHT * (1 - (log10(max(took_s, 10.0**low)) - low) / (high - low)),
+            )
+            for number, took_s in sorted(points.items())
+        }
+        drawn += [f'<polyline points="{run}" fill="none" {style}/>' for run in _runs(places)]
+        drawn += [
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{_LINES[kind]}"><title>'
+            f"{_when(number * step)}: {kind} {_took(points[number])} ({part[:3]})</title></circle>"
+            for number, (x, y) in places.items()
+        ]
+    drawn += _times(first, last, step, width)
+    each = "a minute" if step == 1 else f"the worst of {step:,} minutes"
+    return (
+        f'<p class="said">A point is {each}; times are UTC.</p>'
+        f'<svg viewBox="0 0 {_LEFT + _WIDTH + 10} {_TOP + _HEIGHT + 24}" role="img" '
+        f'aria-label="latencies over time">{"".join(drawn)}</svg>'
+    )
+
+
+def _runs(places: dict[int, tuple[float, float]]) -> Iterator[str]:
+    """The points of neighbours, for a line through them."""
+    run: list[str] = []
+    for number, (x, y) in places.items():
+        if number - 1 not in places and run:
+            yield " ".join(run)
+            run = []
+        run.append(f"{x:.1f},{y:.1f}")
+    yield " ".join(run)
 
 
 def _times(first: int, last: int, step: int, width: float) -> list[str]:
@@ -172,6 +256,13 @@ def _line(known: Sequence[dict[str, Any]]) -> str:
         f'<svg viewBox="0 0 200 32" style="width:200px"><title>{said}</title>'
         f'<polyline points="{points}" fill="none" stroke="#2980b9" stroke-width="1.5"/></svg>'
     )
+
+
+def _took(seconds: float) -> str:
+    for unit, length in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= length * 0.9995:
+            return f"{seconds / length:,.3g} {unit}" if seconds < 999.5 else f"{seconds:,.0f} s"
+    return f"{seconds * 1e6:,.3g} us"
 
 
 def _age(seconds: float | None) -> str:

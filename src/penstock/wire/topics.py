@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from penstock.broker.dead_letters import Letter, Origin
 from penstock.broker.settings import TopicSettings
-from penstock.broker.stats import TopicStats
+from penstock.broker.stats import LatencyRow, TopicStats
+from penstock.broker.structs import Letter, Origin
 from penstock.wire.messages import MessageView, Small, Whole, message_of, view
-from penstock.wire.values import Place, Seconds
+from penstock.wire.values import Place, Seconds, Time
 
 
 class Settings(
@@ -194,6 +194,22 @@ class TableOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     limit: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 100
     details: bool = False
     """Give all that is known of each topic, too."""
+
+
+class LatencyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    since: Time | None = None
+    """From the minute on in which this lies; by default an hour before `until`, or now."""
+    until: Time | None = None
+    """Minutes that begin before this; by default all, the present one too."""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10_000
+    """Rows on a page, or some more: a minute is given whole."""
+
+
+class LatencyPage(msgspec.Struct, frozen=True, kw_only=True):
+    rows: list[LatencyRow]
+    """In the order of time."""
+    next: int | None
+    """The `since` of the next page; none: this is the last."""
 
 
 def letter_view(letter: Letter) -> LetterView:

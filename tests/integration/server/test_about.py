@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 import trustme
+from prometheus_client.parser import text_string_to_metric_families
 
 import penstock
 from penstock.broker.broker import Broker
+from penstock.clock import ManualClock
 from penstock.errors import BrokerClosed, DataFolderInUse, InvalidInput, ProtocolError, Unavailable
 from penstock.server.access_log import AccessLog
-from tests.integration.broker.world import Background, until
+from tests.integration.broker.world import Background, QuickFiles, until
 from tests.integration.server.asking import Http
 from tests.integration.server.running import RunningServer
 
@@ -60,6 +62,52 @@ def test_metrics_tell_what_there_is(http: Http) -> None:
         "penstock_open_polls 0.0",
     ):
         assert line in text, line
+
+
+def test_metrics_tell_how_long_messages_take(tmp_path: Path) -> None:
+    clock = ManualClock()
+    orders, waits_s = "/v1/namespaces/shop/topics/orders", (0.0003, 0.5, 3.0, 20_000.0)
+    with (
+        Broker(tmp_path / "data", clock=clock, files=QuickFiles(), housekeeping=False) as broker,
+        RunningServer(broker) as server,
+        Http(server.port) as http,
+    ):
+        http.ask("PUT", orders, {})
+        for wait_s in waits_s:
+            http.post(f"{orders}/messages", {"value": "x", "priority": "high"})
+            clock.advance(wait_s)
+            taken = http.post(f"{orders}/groups/g/receive", {}).json["messages"]
+            clock.advance(0.25)
+            http.post(f"{orders}/groups/g/ack", {"receipts": [taken[0]["receipt"]]})
+            broker.housekeep()
+        found = histograms(http.get("/metrics").body.decode())
+        assert set(found) == {"penstock_wait_seconds", "penstock_handling_seconds"}
+        ((labels, waited),) = found["penstock_wait_seconds"].items()
+        assert labels == ("shop/orders", "g", "high")
+        assert (waited["count"], waited["sum"]) == (4, pytest.approx(sum(waits_s)))
+        assert waited["+Inf"] == 4
+        edges = [le for le in waited if le not in ("count", "sum", "+Inf")]
+        assert [float(le) for le in edges] == [4**n / 1e6 for n in range(4, 17)]
+        for le in edges:  # all of them lie at edges that the finer buckets have too
+            assert waited[le] == sum(wait_s < float(le) for wait_s in waits_s), le
+        ((_, handled),) = found["penstock_handling_seconds"].items()
+        assert (handled["count"], handled["sum"]) == (4, pytest.approx(1.0))
+        http.ask("DELETE", orders)
+        assert histograms(http.get("/metrics").body.decode()) == {}
+
+
+def histograms(text: str) -> dict[str, dict[tuple[str, ...], dict[str, float]]]:
+    """The latencies of messages as Prometheus reads them: by name, labels and edge."""
+    found: dict[str, dict[tuple[str, ...], dict[str, float]]] = {}
+    for family in text_string_to_metric_families(text):
+        if family.name in ("penstock_wait_seconds", "penstock_handling_seconds"):
+            assert family.type == "histogram"
+            for sample in family.samples:
+                labels = sample.labels
+                place = labels["topic"], labels["group"], labels["priority"]
+                what = labels.get("le", sample.name.rpartition("_")[2])
+                found.setdefault(family.name, {}).setdefault(place, {})[what] = sample.value
+    return found
 
 
 def test_a_thousand_topics_are_told_of_quickly(http: Http, broker: Broker) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import http.client
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.broker.names import topic_name
 from penstock.client.remote import operations
-from tests.integration.broker.world import Background, until
+from penstock.clock import ManualClock
+from penstock.record.batch import Batch
+from tests.integration.broker.world import Background, QuickFiles, until
 from tests.integration.server.asking import Http
 from tests.integration.server.running import RunningServer
 
@@ -269,6 +273,39 @@ def test_the_table_of_topics_is_sorted_searched_and_paged(http: Http, broker: Br
     summary = http.get("/v1/stats").json
     assert (summary["topics"], summary["messages"], summary["depth"]) == (6, 10, 10)
     assert http.get("/v1/stats/topics?sort=colour").code == "invalid_input"
+
+
+def test_latencies_come_in_pages_of_whole_minutes(tmp_path: Path) -> None:
+    clock = ManualClock()
+    name = topic_name("orders")
+    with (
+        Broker(tmp_path / "data", clock=clock, files=QuickFiles(), housekeeping=False) as broker,
+        RunningServer(broker) as server,
+        Http(server.port) as http,
+    ):
+        broker.create_topic(name, {})
+        for _ in range(5):
+            broker.publish(name, Batch.build([b"x"]))
+            (got,) = broker.receive(name, "g")
+            broker.ack(name, 0, "g", got.nonce, None)
+            clock.advance(60)
+            broker.housekeep()
+        path = "/v1/topics/orders/latencies"
+        whole = http.get(path).json
+        assert (len(whole["rows"]), whole["next"]) == (20, None)
+        pages, since = [], "0"
+        while since is not None:
+            page = http.get(f"{path}?limit=5&since={since}").json
+            pages.append(len(page["rows"]))
+            assert page["rows"] == whole["rows"][sum(pages[:-1]) : sum(pages)]
+            since = page["next"]
+        assert pages == [8, 8, 4]
+        when = "2023-11-14T22:16:00Z"
+        assert len(http.get(f"{path}?since={when}").json["rows"]) == 8
+        assert http.get(f"{path}?since=yesterday").code == "invalid_input"
+        assert http.get(f"{path}?limit=0").code == "invalid_input"
+        assert http.get("/v1/topics/none/latencies").code == "topic_not_found"
+        assert http.get("/v1/namespaces/shop/topics/orders/latencies").status == 404
 
 
 def test_the_stats_of_many_topics_take_few_requests(

@@ -64,6 +64,7 @@ ASKED: list[tuple[str, str, Any, set[str]]] = [
     ("PUT", "/v1/topics/orders?exist_ok=true", {}, {"admin"}),
     ("DELETE", "/v1/topics/orders/messages", None, {"admin"}),
     ("GET", "/v1/keys", None, {"admin"}),
+    ("GET", "/v1/topics/orders/latencies", None, {"admin", "producer", "consumer", "readonly"}),
     ("GET", "/metrics", None, {"admin", "producer", "consumer", "readonly"}),
 ]
 

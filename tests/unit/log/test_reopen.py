@@ -143,7 +143,7 @@ def test_damage_is_reported_once_however_often_it_is_met(
     for _ in range(3):
         assert len(read_all(log).damage) == 1
     assert len(log.damage) == 1
-    assert len([r for r in caplog.records if "damage in log" in r.message]) == 1
+    assert len([r for r in caplog.records if "damage in log" in r.getMessage()]) == 1
 
 
 def test_reading_from_within_the_damage_begins_after_it(open_log: Opener, folder: Path) -> None:

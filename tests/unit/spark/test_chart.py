@@ -74,3 +74,54 @@ def test_what_a_group_had_to_do_is_a_line_from_run_to_run() -> None:
     assert html.count("g&amp;h") == 1
     assert 'points="2.0,16.0 100.0,2.0 198.0,30.0"' in html
     assert "at most 100" in html
+
+
+def latency(minute: int, kind: str, p50_s: float, p95_s: float, **more: Any) -> dict[str, Any]:
+    when = NOON + timedelta(minutes=minute)
+    named = {"topic": "orders", "group": "g&h", "priority": None}
+    return {**named, "minute": when, "kind": kind, "p50_s": p50_s, "p95_s": p95_s, **more}
+
+
+def points(html: str) -> dict[str, tuple[float, float]]:
+    """Where each point stands, by what it says."""
+    found = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)".*?<title>(.*?)</title>', html)
+    return {said: (float(x), float(y)) for x, y, said in found}
+
+
+def test_latencies_are_lines_on_a_scale_of_powers_of_ten() -> None:
+    rows = [
+        latency(0, "waited", 0.1, 10.0),
+        latency(1, "waited", 1.0, 10.0),
+        latency(2, "waited", 10.0, 10.0),
+        latency(2, "waited", 0.001, 99.0, priority=0),  # one of those above, seen alone
+    ]
+    html = page([], [], rows)
+    assert "orders, g&amp;h: how long messages take" in html
+    for label in (">100 ms<", ">1 s<", ">10 s<"):
+        assert label in html
+    assert "99" not in html
+    drawn = points(html)
+    assert len(drawn) == 6
+    heights = [
+        drawn[f"2026-11-15 12:0{n}: waited {v} (p50)"][1]
+        for n, v in enumerate(["100 ms", "1 s", "10 s"])
+    ]
+    assert heights == [192.0, 102.0, 12.0]
+    assert html.count("<polyline") == 2
+
+
+def test_a_minute_in_which_nothing_was_counted_breaks_the_line() -> None:
+    rows = [latency(n, "handled", 0.0, 2e-5) for n in (0, 1, 5, 6, 7)]
+    html = page([], [], rows)
+    assert html.count("<polyline") == 4
+    assert "handled 20 us (p95)" in html
+    assert "handled 0 us (p50)" in html
+
+
+def test_a_long_time_shows_the_worst_of_its_minutes() -> None:
+    rows = [latency(n, "waited", 0.5, 60.0 if n == 1000 else 1.0) for n in range(3000)]
+    html = page([], [], rows)
+    assert "A point is the worst of 30 minutes" in html
+    drawn = points(html)
+    assert len(drawn) == 2 * 100
+    assert [said for said in drawn if "60 s" in said] == ["2026-11-16 04:30: waited 60 s (p95)"]

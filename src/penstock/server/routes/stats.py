@@ -7,9 +7,18 @@ from contextlib import suppress
 
 from penstock.broker.names import TopicName
 from penstock.broker.stats import TopicStats
+from penstock.durations import parse_us
 from penstock.errors import TopicNotFound
 from penstock.server.endpoints import Call, Table
-from penstock.wire.topics import Summary, TableOptions, TopicRow, TopicTable
+from penstock.wire.topics import (
+    LatencyOptions,
+    LatencyPage,
+    Summary,
+    TableOptions,
+    TopicRow,
+    TopicTable,
+)
+from penstock.wire.values import parse_time
 
 table = Table("stats")
 
@@ -18,6 +27,31 @@ table = Table("stats")
 async def topic_stats(call: Call) -> TopicStats:
     """Depth, in flight, delayed, dead and rates of a topic, by partition, group and priority."""
     return await call.door.aside(call.broker.stats, call.topic)
+
+
+@table.add(
+    "GET",
+    "/topics/{topic}/latencies",
+    right="describe",
+    options=LatencyOptions,
+    result=LatencyPage,
+)
+async def latencies(call: Call) -> LatencyPage:
+    """How long messages waited for their first hand-out, and were worked on until their ack: by
+    minute, group and priority, page by page."""
+    options: LatencyOptions = call.options
+    rows = await call.door.aside(
+        call.broker.latency_rows,
+        call.topic,
+        _moment_us("since", options.since),
+        _moment_us("until", options.until),
+    )
+    if len(rows) <= options.limit:
+        return LatencyPage(rows=rows, next=None)
+    last_us = rows[options.limit - 1].minute_us
+    page = [row for row in rows if row.minute_us <= last_us]
+    more = rows[len(page)].minute_us // 1_000_000 if len(page) < len(rows) else None
+    return LatencyPage(rows=page, next=more)
 
 
 @table.add("GET", "/stats", right="describe", result=Summary)
@@ -69,6 +103,10 @@ async def topic_table(call: Call) -> TopicTable:
         )
 
     return await call.door.aside(read)
+
+
+def _moment_us(name: str, value: str | int | float | None) -> int | None:
+    return None if value is None else parse_us(parse_time(value, name), name)
 
 
 def _names(call: Call) -> list[TopicName]:

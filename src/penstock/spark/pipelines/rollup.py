@@ -1,8 +1,11 @@
-"""Roll-ups: how much came, minute by minute, and how far the groups are; as tables and a chart.
+"""Roll-ups: how much came, minute by minute, how far the groups are, and how long messages take; as
+tables and a chart.
 
 <out>/per_minute/   topic, priority, minute, messages, bytes (one Parquet file)
 <out>/groups/       taken_at, topic, group, mode, priority, lag, oldest_age_s (a file a run)
-<out>/rollup.html   both as a chart that needs nothing but a browser
+<out>/latencies/    topic, group, priority, minute, kind, messages, mean_s, p50_s, p95_s, p99_s,
+                    max_s (one Parquet file; see `latencies.py`)
+<out>/rollup.html   all of it as a chart that needs nothing but a browser
 
 Each run counts what has come since the last one and adds it to the table, so what retention drops
 later stays counted. The table's file says up to which offsets it has counted, so both change at
@@ -32,6 +35,7 @@ from penstock.spark.chart import page
 from penstock.spark.connecting import connected
 from penstock.spark.options import Offsets, Subscription, Target
 from penstock.spark.pipelines.archive import as_target, read_parts
+from penstock.spark.pipelines.latencies import LatencyTable
 from penstock.spark.place import open_place
 from penstock.spark.positions import present
 
@@ -76,6 +80,8 @@ class RolledUp(msgspec.Struct, kw_only=True):
     minutes: int = 0
     new_messages: int = 0
     groups: int = 0
+    latency_minutes: int = 0
+    """In the table of latencies, of this run and those before."""
     chart: str = ""
     seconds: float = 0.0
     notes: list[str] = []
@@ -107,11 +113,15 @@ def rollup(
     done.bytes = sum(size for _, size in counts.values())
     done.minutes = len({minute for _, _, minute in counts})
     report(f"{done.new_messages:,} new messages; {done.messages:,} of {done.minutes:,} minutes")
-    groups = _groups(target, topics, done)
+    latencies = LatencyTable(os.path.join(os.path.abspath(out), "latencies", "rollup.parquet"))
+    groups = _ask(target, topics, latencies, done)
     done.groups = len({(row["topic"], row["group"]) for row in groups})
+    done.latency_minutes = latencies.minutes
+    if latencies.minutes:
+        latencies.write()
     _append(os.path.join(out, "groups"), groups)
     done.chart = os.path.join(os.path.abspath(out), "rollup.html")
-    shown = page(_rows(counts), _history(os.path.join(out, "groups")))
+    shown = page(_rows(counts), _history(os.path.join(out, "groups")), latencies.rows())
     write_durably(DiskFiles(), done.chart, shown.encode())
     done.seconds = time.monotonic() - began
     return done
@@ -191,14 +201,19 @@ def _rows(counts: Counts) -> list[dict[str, Any]]:
     ]
 
 
-def _groups(target: Target, topics: Sequence[str], done: RolledUp) -> list[dict[str, Any]]:
-    """The groups of both modes, as the broker sees them."""
+def _ask(
+    target: Target, topics: Sequence[str], latencies: LatencyTable, done: RolledUp
+) -> list[dict[str, Any]]:
+    """What only the broker knows: the groups of both modes, and how long messages take."""
     taken_at = datetime.now(UTC)
     try:
         with connected(target, patience_s=0) as client:
             found = [*_queue_groups(client, topics), *_stream_groups(client, topics, taken_at)]
+            latencies.update(client, topics)
     except DataFolderInUse as exc:
-        done.notes.append(f"no lag of groups: {exc.owner} holds {target}, and has no server")
+        done.notes.append(
+            f"no lag of groups and no latencies: {exc.owner} holds {target}, and has no server"
+        )
         return []
     names = ("topic", "group", "mode", "priority", "lag", "oldest_age_s")
     return [{"taken_at": taken_at, **dict(zip(names, row, strict=True))} for row in found]

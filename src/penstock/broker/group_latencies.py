@@ -1,0 +1,183 @@
+"""What is counted of the latencies of one queue group, minute by minute and since the start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.broker.histogram import Histogram
+from penstock.broker.stats import Kind
+from penstock.delivery.leases import Lease
+from penstock.delivery.offsets import Int64s, Offsets
+from penstock.record.batch import Batch
+from penstock.record.schema import BITS, Priority
+
+MINUTE_US = 60_000_000
+RECENT_US = 5 * MINUTE_US
+"""What `recent` speaks of: the whole minutes of this time, and the present one."""
+
+LANES = len(Priority)
+SLOTS = 2 * LANES
+"""By priority those that waited, then those that were handled."""
+
+_TIMESTAMP = BITS["timestamp"]
+_SAMPLES_MAX = 4 * 1000  # numbers; to count a few takes half as long as to count so many
+
+
+class Minute(NamedTuple):
+    """What was counted in one slot. The histogram does not change any more."""
+
+    minute_us: int
+    slot: int
+    histogram: Histogram
+
+
+class GroupLatencies:
+    """One queue group on all partitions of its topic. Any thread may call anything.
+
+    Whoever hands out a message, or takes its ack, only leaves four numbers at the end of a row,
+    which needs no lock; they are counted when there are many, or when somebody wants to know.
+    """
+
+    def __init__(self, note: Callable[[int], None]) -> None:
+        """`note` is told when a minute ends in which something is counted."""
+        self._note = note
+        self._noted_us = 0  # when the minute ends of which it was told last
+        self._samples: list[int] = []  # slot, start, count and end, again and again
+        self._lock = threading.Lock()
+        self._open: dict[tuple[int, int], Histogram] = {}  # by minute and slot
+        self._finished: list[Minute] = []  # not stored yet
+        self._recent: list[Minute] = []
+        self._totals: dict[int, Histogram] = {}  # without the open ones
+
+    def waited(self, priority: int, batch: Batch, count: int, wall_us: int) -> None:
+        """Messages are handed out for the first time; `count`: so many are in the batch."""
+        if batch.columns & _TIMESTAMP:
+            self._add_column(priority, batch.timestamps_us(), wall_us)
+        else:  # one for all
+            self._samples.extend((priority, batch.timestamp_us or 0, count, wall_us))
+        if wall_us >= self._noted_us or len(self._samples) >= _SAMPLES_MAX:
+            self._tend(wall_us)
+
+    def handled(self, lease: Lease, offsets: Offsets, wall_us: int) -> None:
+        """Messages of a lease are done."""
+        if len(lease.parts) == 1:
+            slot = LANES + lease.parts[0].priority
+            self._samples.extend((slot, lease.wall_us, offsets.count, wall_us))
+        else:
+            for part in lease.parts_of(offsets):
+                slot = LANES + part.priority
+                self._samples.extend((slot, lease.wall_us, part.offsets.count, wall_us))
+        if wall_us >= self._noted_us or len(self._samples) >= _SAMPLES_MAX:
+            self._tend(wall_us)
+
+    def take_finished(self, wall_us: int | None) -> tuple[list[Minute], int]:
+        """Minutes that are over, to be stored, and when the present one is; 0: there is none.
+
+        Without a time every minute is over.
+        """
+        present_us = None if wall_us is None else _minute_us(wall_us)
+        with self._lock:
+            self._noted_us = 0  # first: what comes from now on is noted again
+            self._count_samples()
+            for minute_us, slot in [place for place in self._open if place[0] != present_us]:
+                self._finish(Minute(minute_us, slot, self._open.pop((minute_us, slot))))
+            finished, self._finished = self._finished, []
+            if not self._open or present_us is None:
+                return finished, 0
+            self._noted_us = present_us + MINUTE_US
+            return finished, self._noted_us
+
+    def minutes(self) -> list[Minute]:
+        """Those that are not stored yet, the present one too."""
+        with self._lock:
+            return [*self._finished, *self._copies()]
+
+    def recent(self, kind: Kind, wall_us: int) -> Histogram:
+        """The last minutes, and the present one."""
+        slots = range(LANES) if kind == "waited" else range(LANES, SLOTS)
+        oldest_us = _minute_us(wall_us) - RECENT_US
+        with self._lock:
+            known = [*self._recent, *self._copies()]
+        return Histogram.of(
+            each.histogram
+            for each in known
+            if each.slot in slots and oldest_us <= each.minute_us <= wall_us
+        )
+
+    def remember(self, minute: Minute) -> None:
+        """A minute that was counted and stored before the start."""
+        with self._lock:
+            self._recent.append(minute)
+
+    def totals(self) -> dict[int, Histogram]:
+        """By slot, since the start."""
+        with self._lock:
+            totals = {slot: Histogram.of([total]) for slot, total in self._totals.items()}
+            for _, slot, histogram in self._copies():
+                totals.setdefault(slot, Histogram()).merge(histogram)
+            return totals
+
+    def _tend(self, wall_us: int) -> None:
+        """There are many samples, or the first of a minute."""
+        if wall_us >= self._noted_us:
+            self._noted_us = _minute_us(wall_us) + MINUTE_US
+            self._note(self._noted_us)
+        if len(self._samples) >= _SAMPLES_MAX:
+            with self._lock:
+                self._count_samples()
+
+    def _add_column(self, slot: int, starts_us: Int64s, wall_us: int) -> None:
+        with self._lock:
+            self._add(slot, _minute_us(wall_us), wall_us - starts_us, np.ones_like(starts_us))
+
+    # The lock is held.
+
+    def _add(self, slot: int, minute_us: int, took_us: Int64s, counts: Int64s) -> None:
+        histogram = self._open.get((minute_us, slot))
+        if histogram is None:
+            histogram = self._open[minute_us, slot] = Histogram()
+        histogram.add_many(np.maximum(took_us, 0), counts)
+
+    def _count_samples(self) -> None:
+        numbers = self._samples[:]
+        if not numbers:
+            return
+        del self._samples[: len(numbers)]  # others may have added some meanwhile
+        slots, starts_us, counts, ends_us = np.array(numbers, np.int64).reshape(-1, 4).T
+        places = (ends_us // MINUTE_US) * SLOTS + slots
+        for place in dict.fromkeys(places.tolist()):  # in their order
+            mine = places == place
+            minute, slot = divmod(place, SLOTS)
+            self._add(slot, minute * MINUTE_US, (ends_us - starts_us)[mine], counts[mine])
+
+    def _finish(self, minute: Minute) -> None:
+        self._finished.append(minute)
+        self._recent = [m for m in self._recent if abs(m.minute_us - minute.minute_us) <= RECENT_US]
+        self._recent.append(minute)
+        self._totals.setdefault(minute.slot, Histogram()).merge(minute.histogram)
+
+    def _copies(self) -> Iterator[Minute]:
+        """Of the minutes that are not over."""
+        self._count_samples()
+        for (minute_us, slot), histogram in self._open.items():
+            yield Minute(minute_us, slot, Histogram.of([histogram]))
+
+
+class TopicLatencies(dict[str, GroupLatencies]):
+    """The groups of a topic, each made when something is first counted for it."""
+
+    def __init__(self, note: Callable[[int], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def __missing__(self, group: str) -> GroupLatencies:
+        return self.setdefault(group, GroupLatencies(self._note))
+
+
+def _minute_us(wall_us: int) -> int:
+    """When the minute began."""
+    return wall_us - wall_us % MINUTE_US

@@ -1,0 +1,67 @@
+"""Bugs in what is told about latencies: counted twice, in the wrong place, or not at all."""
+
+from __future__ import annotations
+
+from tests.planted.bug import Bug
+
+LATENCIES = "tests/integration/broker/test_latencies.py"
+TABLE = "tests/unit/spark/test_latency_table.py"
+
+LATENCY_BUGS = [
+    Bug(
+        "a retry counts as waiting",
+        "broker/partition.py",
+        "                    if part.delivery_count == 1:\n",
+        "                    if part.delivery_count:\n",
+        LATENCIES,
+    ),
+    Bug(
+        "a clock that was set back makes a latency of the difference",
+        "broker/group_latencies.py",
+        "        histogram.add_many(np.maximum(took_us, 0), counts)\n",
+        "        histogram.add_many(np.abs(took_us), counts)\n",
+        LATENCIES,
+    ),
+    Bug(
+        "a minute that is over is not stored",
+        "broker/group_latencies.py",
+        "        self._finished.append(minute)\n",
+        "",
+        LATENCIES,
+    ),
+    Bug(
+        "the last minute is not stored at the end",
+        "broker/latencies.py",
+        "        self._store(None)\n",
+        "",
+        LATENCIES,
+    ),
+    Bug(
+        "a new topic has the past of an old one of its name",
+        "broker/broker.py",
+        "            self.latencies.begin(name)\n",
+        "",
+        LATENCIES,
+    ),
+    Bug(
+        "a full disk for statistics is everybody's trouble",
+        "broker/latencies.py",
+        "        except (PenstockError, OSError) as exc:\n",
+        "        except BlockingIOError as exc:\n",
+        LATENCIES,
+    ),
+    Bug(
+        "what lies at an edge of a bucket counts as below it",
+        "broker/histogram.py",
+        "if bucket < _bucket(edge_us)",
+        "if bucket <= _bucket(edge_us)",
+        "tests/unit/broker/test_histogram.py",
+    ),
+    Bug(
+        "a roll-up does not ask again for the minute that was not over",
+        "spark/pipelines/latencies.py",
+        "client.latencies(topic, since=max(known, default=0))",
+        "client.latencies(topic, since=max(m.timestamp() + 60 for m in known) if known else 0)",
+        TABLE,
+    ),
+]
