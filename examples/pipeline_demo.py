@@ -72,8 +72,12 @@ class Demo:
                     f"The workers are done: {len(self.done):,} orders, {self.failures:,} failures "
                     f"that were tried again, {letters:,} dead letters."
                 )
+                self.say(f"   {self.latencies(ps)}")
             chart = rollup(spark, self.data, ["orders"], self.out)
-            self.say(f"The roll-up: {chart.messages:,} messages, minute by minute: {chart.chart}")
+            self.say(
+                f"The roll-up: {chart.messages:,} messages and how long they took, "
+                f"minute by minute: {chart.chart}"
+            )
             triage = dead_letters(spark, self.data, ["orders"])
             for cause in triage.causes[:3]:
                 self.say(
@@ -143,6 +147,16 @@ class Demo:
         if not repaired and dice.random() < FAILS:
             raise ValueError("the payment service is tired")
         self.done.add(json.loads(value)["n"])
+
+    def latencies(self, ps: Client) -> str:
+        (billing,) = ps.stats("orders").groups
+        waited, handled = billing.waited, billing.handled
+        if waited is None or handled is None:
+            return "They were done more than five minutes ago."
+        return (
+            f"19 of 20 orders waited less than {waited.p95_us / 1e6:.1f} s for a worker, which "
+            f"was done with half of them within {handled.p50_us / 1000:.1f} ms."
+        )
 
     def verdict(self, good: int, bad: int, archived: int, redriven: int) -> int:
         sold = self.orders + DELAYED

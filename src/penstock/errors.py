@@ -142,6 +142,12 @@ class JavaMissing(PenstockError):
     code = "java_missing"
 
 
+class SparkFailed(PenstockError):
+    """Spark could not do its part."""
+
+    code = "spark_failed"
+
+
 class DataFolderInUse(LogError):
     """Another process works on this data folder."""
 

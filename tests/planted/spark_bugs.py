@@ -106,9 +106,57 @@ SPARK_BUGS = [
     ),
     Bug(
         "files are moved to their place before they are committed",
-        "spark/lake.py",
+        "spark/parquet_lake.py",
         "        try:\n            os.link(temporary, path)\n",
         "        self._finish(commit)\n        try:\n            os.link(temporary, path)\n",
         LAKE,
+    ),
+    Bug(
+        "a table is asked how far each partition is at another moment",
+        "spark/delta_lake.py",
+        "        return {each: table.transaction_version(",
+        "        return {each: self._open().transaction_version(",
+        LAKE,
+    ),
+    Bug(
+        "a commit to a Delta table is left to the system to write",
+        "spark/delta_lake.py",
+        "            self._table = None\n        self._sync_log(seen)\n",
+        "            self._table = None\n",
+        LAKE,
+    ),
+    Bug(
+        "a log without a commit is taken for a table",
+        "spark/delta_lake.py",
+        "            return any(map(_COMMIT.fullmatch, os.listdir(",
+        "            return any(map(str, os.listdir(",
+        LAKE,
+    ),
+    Bug(
+        "lists that are empty are stored as none",
+        "spark/lake_sink.py",
+        """\
+        if "headers" in columns:
+            columns["headers"] = _or_null(columns["headers"])
+""",
+        """\
+        for name in {"headers", "tags"} & columns.keys():
+            columns[name] = _or_null(columns[name])
+""",
+        LAKE,
+    ),
+    Bug(
+        "latest means the whole history where the log is empty",
+        "spark/tier.py",
+        "LATEST: part.start}",
+        "LATEST: 0}",
+        "tests/unit/spark/test_tier.py",
+    ),
+    Bug(
+        "what no broker takes is decided on",
+        "spark/staging.py",
+        "                _check(topic, rows, settings[topic])\n",
+        "",
+        SINK,
     ),
 ]

@@ -7,7 +7,6 @@ import socket
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pyspark
@@ -58,12 +57,7 @@ class SparkCluster:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self._worker.kill()
         self._master.kill()
 

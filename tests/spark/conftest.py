@@ -6,13 +6,13 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import penstock
-from penstock.client.client import Client
+from tests.data_folder import folder, ps
+
+__all__ = ["folder", "ps"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,14 +44,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
-@pytest.fixture
-def ps(folder: str) -> Iterator[Client]:
-    with penstock.connect(folder) as client:
-        yield client

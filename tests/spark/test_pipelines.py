@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from datetime import UTC
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.client.client import Client
-from penstock.errors import InvalidInput
+from penstock.errors import DataLost, InvalidInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,6 +217,13 @@ def test_dead_letters_and_rollup(spark: SparkSession, shop: str, tmp_path: Path)
     (total,) = groups.where("priority is null").collect()
     assert total.lag == sum(row.lag for row in groups.where("priority is not null").collect())
     assert total.oldest_age_s > 0
+    assert done.latency_minutes >= 1
+    assert "how long messages take" in page
+    latencies = spark.read.parquet(str(out / "latencies")).where("priority is null")
+    counted: Counter[str] = Counter()
+    for row in latencies.collect():
+        counted[row.kind] += row.messages
+    assert counted == {"waited": 30, "handled": 30 - rejected}
 
     with penstock.connect(shop) as ps:  # what was counted stays counted when the log drops it
         trim(ps, "orders", 150)
@@ -228,24 +233,33 @@ def test_dead_letters_and_rollup(spark: SparkSession, shop: str, tmp_path: Path)
     assert (again.messages, again.new_messages) == (done.messages + 1, 1)
     assert again.bytes == done.bytes + 1000
     assert again.groups == 2
+    assert again.latency_minutes == done.latency_minutes  # nothing was handed out since
     table = spark.read.parquet(str(out / "per_minute"))
     assert table.selectExpr("sum(messages)").first()[0] == again.messages
     assert [r.bytes for r in table.where("priority = 1").collect()] == [1000]
     assert rollup(spark, shop, ["orders"], str(out)).new_messages == 0
+    with penstock.connect(shop):  # which has no server
+        alone = rollup(spark, shop, ["orders"], str(tmp_path / "alone"))
+    assert (alone.groups, alone.latency_minutes) == (0, 0)
+    assert "no lag of groups and no latencies" in alone.notes[0]
+    assert not (tmp_path / "alone" / "latencies").exists()
 
 
-def test_the_command_says_what_is_wrong_without_a_traceback(shop: str) -> None:
-    def run(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "penstock", "pipeline", "run", *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 2
-        assert "Traceback" not in done.stderr
-        return done.stderr
+def test_an_archive_goes_on_behind_what_was_lost_if_it_is_told_to(
+    spark: SparkSession, shop: str, tmp_path: Path
+) -> None:
+    from penstock.spark.pipelines import archive, read_lake
 
-    assert "there is no pipeline 'archiv'" in run("archiv", "--from", shop)
-    assert "needs --to" in run("archive", "--from", shop, "--topic", "orders")
-    assert "say which topics" in run("rollup", "--from", shop, "--to", "x")
+    lake = str(tmp_path / "lake")
+    assert archive(spark, shop, lake, ["orders"]).rows == 300
+    with penstock.connect(shop) as ps:
+        for number in range(100):
+            ps.publish("orders", f"{number}", partition=0)
+        trim(ps, "orders", 200)
+    with pytest.raises(DataLost, match="orders/0: offsets 150 up to 200 were dropped"):
+        archive(spark, shop, lake, ["orders"])
+    done = archive(spark, shop, lake, ["orders"], fail_on_data_loss=False)
+    assert done.topics == {"orders": 50}
+    assert done.notes == ["orders/0: offsets 150 up to 200 were dropped before they were archived"]
+    assert read_lake(spark, f"{lake}/orders").count() == 350
+    assert archive(spark, shop, lake, ["orders"]).rows == 0

@@ -52,6 +52,10 @@ class Victim:
                 continue  # it has ended, or is somebody else's
         return found
 
+    def interrupt(self) -> None:
+        """Ctrl-C, for the program itself and nobody else."""
+        self._process.send_signal(signal.SIGINT)
+
     def kill(self) -> None:
         for pid in self.family():
             try:

@@ -24,7 +24,7 @@ from penstock.cli.guard import guarded
 from penstock.cli.session import ApiKey, Function, Namespace, option, with_options
 from penstock.cli.signals import Signals
 from penstock.durations import parse_ns
-from penstock.errors import InvalidInput, MissingExtra
+from penstock.errors import InvalidInput, LogNotFound, MissingExtra
 
 
 class _Pipelines(typer.core.TyperGroup):
@@ -108,7 +108,21 @@ class Work:
             raise MissingExtra("spark", "a pipeline") from None
 
     def broker(self, place: str) -> Any:
-        return self.pipelines.as_target(place, self._namespace, self._api_key)
+        """Where a broker is or was; looked at before Spark is started, which takes long."""
+        target = self.pipelines.as_target(place, self._namespace, self._api_key)
+        if target.path and not os.path.isdir(target.path):
+            raise LogNotFound(f"there is no data folder {target.path}")
+        return target
+
+    def table(self, place: str) -> str:
+        """A lake table that is there."""
+        folder: str = self.pipelines.found_lake(place).folder
+        return folder
+
+    def lake(self, place: str) -> str:
+        """A folder that is a lake, or will be."""
+        folder: str = self.pipelines.lake_folder(self.place(place))
+        return folder
 
     def topics(self, given: list[str] | None) -> list[str]:
         if not given:
@@ -185,17 +199,22 @@ def archive(
         str, typer.Option(help='Columns of JSON values, "amount double, city string".')
     ] = "",
     group: Annotated[str, typer.Option(help="The group that is told.")] = "archive",
+    skip_lost: Annotated[
+        bool,
+        typer.Option("--skip-lost", help="Go on without what retention or damage took."),
+    ] = False,
 ) -> Job:
     """Bring topics into a lake, each into a table of its own, exactly once."""
-    topics, lake = work.topics(topic), work.place(to)
+    topics, lake, source = work.topics(topic), work.lake(to), work.broker(work.source)
     return lambda spark: work.pipelines.archive(
         spark,
-        work.broker(work.source),
+        source,
         lake,
         topics,
         lake_format=lake_format,
         schema=schema,
         group=group,
+        fail_on_data_loss=not skip_lost,
         every_s=work.pause_s,
         report=_say,
     )
@@ -225,19 +244,21 @@ def replay(
     state: Annotated[str, typer.Option(help="A folder for its plan.")] = "",
 ) -> Job:
     """Send messages of the past to a topic again, from a log or from a lake."""
-    topics, target = work.topics(topic), work.place(to)
+    topics, to = work.topics(topic), work.place(to)
     if len(topics) != 1 or not name:
         raise InvalidInput("a replay needs one --topic, and a --name to go on under")
+    source = work.table(work.source) if lake else work.broker(work.source)
+    start_us, end_us, target = _time_us(since), _time_us(until), work.broker(to)
     return lambda spark: work.pipelines.replay(
         spark,
-        work.source if lake else work.broker(work.source),
-        work.broker(target),
+        source,
+        target,
         topics[0],
         name=name,
         from_topic=from_topic or topics[0],
         lake=lake,
-        start_us=_time_us(since),
-        end_us=_time_us(until),
+        start_us=start_us,
+        end_us=end_us,
         where=where,
         rate=rate or None,
         state=state,
@@ -270,18 +291,17 @@ def dead_letters(
     if redrive and discard:
         raise InvalidInput("give --redrive or --discard, not both")
     action = "redrive" if redrive else "discard" if discard else "triage"
+    source = work.broker(work.source)
     return lambda spark: work.pipelines.dead_letters(
-        spark, work.broker(work.source), topics, action=action, where=where, report=_say
+        spark, source, topics, action=action, where=where, report=_say
     )
 
 
 @_pipeline("rollup")
 def rollup(work: Work, to: To = "", topic: Topics = None) -> Job:
-    """Count messages and bytes by the minute, as tables and a chart."""
-    topics, folder = work.topics(topic), work.place(to)
-    return lambda spark: work.pipelines.rollup(
-        spark, work.broker(work.source), topics, folder, report=_say
-    )
+    """Count messages, bytes and latencies by the minute, as tables and a chart."""
+    topics, folder, source = work.topics(topic), work.lake(to), work.broker(work.source)
+    return lambda spark: work.pipelines.rollup(spark, source, topics, folder, report=_say)
 
 
 @_pipeline("compact")
@@ -290,8 +310,9 @@ def compact(
     unique_by: Annotated[str, typer.Option(help="id or key, to drop duplicates.")] = "",
 ) -> Job:
     """Rewrite a lake table in fewer files, without duplicates if that is wanted."""
+    table = work.table(work.source)
     return lambda spark: work.pipelines.compact(
-        spark, work.source, unique_by=unique_by or None, report=_say
+        spark, table, unique_by=unique_by or None, report=_say
     )
 
 
@@ -330,16 +351,17 @@ def _say(line: str) -> None:
 
 
 def _show(name: str, done: Any) -> None:
-    """What was done, a line each."""
+    """What was done, a line each; at once, since the pipeline may go on for days."""
     if getattr(done, "causes", None):
         _show_causes(done)
-    print(f"{name}: done")
+    lines = [f"{name}: done"]
     for field, value in msgspec.structs.asdict(done).items():
         if value in ([], {}, "", None) or field == "causes":
             continue
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
         shown = f"{value:.1f}" if isinstance(value, float) else shown
-        print(f"  {field.replace('_', ' ')}: {shown}")
+        lines.append(f"  {field.replace('_', ' ')}: {shown}")
+    print(*lines, sep="\n", flush=True)
 
 
 def _show_causes(done: Any) -> None:

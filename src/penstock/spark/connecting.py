@@ -36,6 +36,8 @@ def _connect(target: Target, patience_s: float) -> Any:
         return _connect_url(target, target.url)
     if not os.path.isdir(target.path):
         raise InvalidInput(f"there is no data folder {target.path}")
+    if not any(os.path.exists(os.path.join(target.path, name)) for name in ("LOCK", "topics")):
+        raise InvalidInput(f"{target.path} is no data folder")  # and is not made one
     deadline = time.monotonic() + patience_s
     while True:
         try:

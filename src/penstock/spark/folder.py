@@ -28,6 +28,7 @@ class DataFolder:
         self._logs: dict[tuple[str, int], tuple[int, LogReader]] = {}
 
     def topics(self) -> list[str]:
+        self._check_folder()
         return _names(os.path.join(self.path, "topics", self.namespace))
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
@@ -59,9 +60,12 @@ class DataFolder:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _partitions(self, topic: str) -> list[int]:
+    def _check_folder(self) -> None:
         if not os.path.isdir(self.path):
             raise InvalidInput(f"there is no data folder {self.path}")
+
+    def _partitions(self, topic: str) -> list[int]:
+        self._check_folder()
         namespace, topic_alone = self._place(topic)
         if topic_alone not in _names(os.path.join(self.path, "topics", namespace)):
             raise TopicNotFound(topic)

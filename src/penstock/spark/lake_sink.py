@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.errors import LakeConflict
-from penstock.spark.lake import LakeFile, LakeFormat, new_file_name, open_lake
+from penstock.log.files import DiskFiles
+from penstock.spark.lake import LakeFormat, open_lake
+from penstock.spark.lake_table import Change, LakeFile, new_file_name
 from penstock.spark.settling import settle
 
 if TYPE_CHECKING:
@@ -127,7 +128,6 @@ class LakeWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         job = self._job
         written = [message for message in messages if isinstance(message, Written)]
-        offsets = {(job.topic, partition): end for partition, end in job.ends.items()}
         tables = [(job.table, self._good, [f for each in written for f in each.good])]
         if job.bad_table:
             tables.insert(0, (job.bad_table, self._bad, [f for each in written for f in each.bad]))
@@ -135,7 +135,7 @@ class LakeWriter(DataSourceArrowWriter):
             lake = open_lake(folder, job.format)
             if folder == job.bad_table and not files and not lake.exists():
                 continue  # no table for what never happened
-            now = {partition: lake.archived(job.topic, partition) for partition in job.ends}
+            now = lake.archived(job.topic, job.ends)
             if now == job.ends and job.ends:
                 continue  # an earlier attempt got so far
             if not job.follows(now, folder == job.table):
@@ -144,7 +144,7 @@ class LakeWriter(DataSourceArrowWriter):
                     "pipeline archives the same topic. Run one of them."
                 )
             removed = job.removed if folder == job.table else ()
-            lake.commit(schema, files, removed=removed, offsets=offsets)
+            lake.commit(Change(schema, files, removed, job.topic, job.ends))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Files that were not committed are in nobody's way; those that were have to stay."""
@@ -180,7 +180,8 @@ class _OpenFile:
         self._schema = schema
         self._name = new_file_name(date)
         self._path = os.path.join(folder, self._name)
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        self._files = DiskFiles()
+        self._files.make_folder(os.path.dirname(self._path))
         self._out = pq.ParquetWriter(self._path, schema, compression="zstd")
         self._rows = 0
         self._offsets: list[int] = []
@@ -188,8 +189,11 @@ class _OpenFile:
 
     def write(self, rows: pa.RecordBatch) -> None:
         # Spark hands over times in the zone of the session; it is the same moment in UTC.
-        columns = [_or_null(rows.column(f.name)).cast(f.type) for f in self._schema]
-        self._out.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        columns = {f.name: rows.column(f.name).cast(f.type) for f in self._schema}
+        if "headers" in columns:
+            columns["headers"] = _or_null(columns["headers"])
+        arrays = list(columns.values())
+        self._out.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._rows += len(rows)
         self.size_bytes = os.path.getsize(self._path)
         if "offset" in rows.schema.names:
@@ -197,9 +201,11 @@ class _OpenFile:
             self._offsets += [least_and_most["min"], least_and_most["max"]]
 
     def close(self) -> LakeFile:
+        """On stable storage, under its name: retention goes by what the table says it has."""
         self._out.close()
-        with suppress(OSError), open(self._path, "rb") as file:
+        with open(self._path, "rb") as file:
             os.fsync(file.fileno())
+        self._files.sync_folder(os.path.dirname(self._path))
         offsets = self._offsets or [0]
         size = os.path.getsize(self._path)
         return LakeFile(self._name, self._date, size, self._rows, min(offsets), max(offsets))
@@ -207,7 +213,5 @@ class _OpenFile:
 
 def _or_null(column: pa.Array) -> pa.Array:
     """Lists that are empty as null, which is what the log has for no headers."""
-    if not pa.types.is_list(column.type):
-        return column
     filled = pc.greater(pc.list_value_length(column), 0)
     return pc.if_else(filled, column, pa.scalar(None, column.type))

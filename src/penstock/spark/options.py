@@ -27,6 +27,7 @@ EARLIEST, LATEST = -2, -1
 """What stands in an option for an offset that is not known yet."""
 
 SPLIT_BYTES = 32 << 20
+_MS_MAX = 253_402_300_800_000  # the year 10000, where dates end
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -183,7 +184,7 @@ def checked(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
             )
         if key.lower() not in names:
             near = get_close_matches(key.lower(), names, n=1)
-            hint = f"; did you mean {names[near[0]]!r}?" if near else ""
+            hint = f"; did you mean {names[near[0]]!r}?" if near else "."
             raise InvalidInput(f"unknown option {key!r}{hint} Known: {', '.join(known)}")
         options[names[key.lower()]] = value
     return options
@@ -219,7 +220,7 @@ def number(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise InvalidInput(f"{name} is {text!r}; it must be a whole number of at least 1")
     return int(text)
 
@@ -360,7 +361,7 @@ def _position(options: Mapping[str, str], end: str) -> Position | None:
 
 def _time_us(text: str, name: str) -> int:
     """Milliseconds since 1970, as Kafka's source takes them, or a date and time."""
-    if text.isdigit():
+    if text.isdecimal() and int(text) < _MS_MAX:
         return int(text) * 1000
     try:
         moment = datetime.fromisoformat(text)

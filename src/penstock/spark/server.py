@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import penstock
+from penstock.errors import OffsetOutOfRange
 from penstock.log.base import Batches
 from penstock.log.reader import Int64s
 from penstock.spark.bounds import Bounds
@@ -52,6 +53,8 @@ class Server:
         offset = start
         while offset < end:
             batches: Batches = self._client.read(topic, partition, offset, READ_BYTES)
+            if batches.next_offset <= offset:  # they were there: it is another log, and shorter
+                raise OffsetOutOfRange(end, self.bounds(topic)[partition].start, offset)
             offset = batches.next_offset
             yield batches
 

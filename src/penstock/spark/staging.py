@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, MessageTooLarge
 from penstock.log.files import DiskFiles, write_durably
 from penstock.record.batch import Batch
 from penstock.spark.outgoing import STAGED
@@ -123,12 +123,13 @@ class Staging:
 
     def _decide(self, batch: int, files: list[str], client: Any) -> Decision:
         files = sorted(filter(None, files))
-        topics = {
-            topic
-            for table in self._tables(batch, Decision(files=files, partitions={}))
-            for topic in table.column("topic").unique().to_pylist()
-        }
-        partitions = {topic: client.describe_topic(topic).partitions for topic in topics}
+        settings: dict[str, Any] = {}
+        for table in self._tables(batch, Decision(files=files, partitions={})):
+            for topic, rows in _by_topic(table):
+                if topic not in settings:
+                    settings[topic] = client.describe_topic(topic)
+                _check(topic, rows, settings[topic])
+        partitions = {topic: each.partitions for topic, each in settings.items()}
         decision = Decision(files=files, partitions=partitions)
         self._files.make_folder(self._folder)
         path = os.path.join(self._folder, f"{batch}.json")
@@ -138,6 +139,11 @@ class Staging:
     def _tables(self, batch: int, decision: Decision) -> Iterator[pa.RecordBatch]:
         for name in decision.files:
             path = os.path.join(self._folder, str(batch), name)
+            if not os.path.exists(path):
+                raise InvalidInput(
+                    f"{path} is not there, though a task wrote it: name a folder that the driver "
+                    "and all executors see, with the option 'staging'"
+                )
             with pa.memory_map(path) as file, pa.ipc.open_file(file) as rows:
                 for number in range(rows.num_record_batches):
                     yield rows.get_batch(number)
@@ -207,6 +213,26 @@ class _Publication:
                 )
 
 
+def _check(topic: str, rows: pa.RecordBatch, settings: Any) -> None:
+    """Refuse what a broker would refuse, before it is decided on: a decision is for ever.
+
+    The query is mended, and its batch made anew; nothing of the refused one was published.
+    """
+    numbers = pc.min_max(rows.column("partition")).as_py()
+    for number in filter(None, numbers.values()):
+        if not 0 <= number < settings.partitions:
+            raise InvalidInput(
+                f"a row names partition {number} of {topic}; there are 0 to "
+                f"{settings.partitions - 1}"
+            )
+    longest = int(_messages(rows).message_bytes().max(initial=0))
+    if longest > settings.message_bytes_max:
+        raise MessageTooLarge(
+            f"a row is a message of {longest} bytes; {topic} takes at most "
+            f"{settings.message_bytes_max}"
+        )
+
+
 def _by_topic(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     topics = rows.column("topic").unique().to_pylist()
     for topic in topics:
@@ -235,8 +261,6 @@ def _by_partition(
         len(rows),
     )
     for number in np.unique(target).tolist():
-        if not 0 <= number < partitions:
-            raise InvalidInput(f"a row names partition {number}; there are 0 to {partitions - 1}")
         yield number, rows.filter(pa.array(target == number))
 
 

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.errors import InvalidInput
 from penstock.spark.bounds import Bounds, Range
-from penstock.spark.lake import Lake, found_lake
-from penstock.spark.options import ReadOptions
+from penstock.spark.lake import found_lake
+from penstock.spark.lake_table import Lake, LakeFile
+from penstock.spark.options import EARLIEST, LATEST, ReadOptions
 
 _BATCH_ROWS = 32_768
 _LOG_APPEND_TIME = 1
@@ -41,16 +43,31 @@ class History:
     def __init__(self, options: ReadOptions, now: dict[str, dict[int, Bounds]]) -> None:
         self._options = options
         self._now = now
-        self._lakes: dict[str, list[Lake]] = {}
-        for topic in now:
+        self._archived: dict[str, dict[int, int | None]] = {}
+        self._files: dict[str, list[tuple[str, LakeFile]]] = {}
+        for topic, partitions in now.items():
             table = os.path.join(options.lake, *topic.split("/"))
-            self._lakes[topic] = [found_lake(table)]
-            if os.path.isdir(f"{table}.bad"):  # rows that did not fit a schema are history too
-                self._lakes[topic].append(found_lake(f"{table}.bad"))
+            lakes = self._tables(table, partitions)
+            # Before the files are looked at: of what is archived meanwhile nothing is taken.
+            self._archived[topic] = lakes[0].archived(topic, partitions) if lakes else {}
+            self._files[topic] = [(lake.folder, each) for lake in lakes for each in lake.files()]
+
+    def _tables(self, table: str, partitions: dict[int, Bounds]) -> list[Lake]:
+        """That of a topic, and the one of rows that did not fit a schema: they are history too.
+
+        A topic that was never archived has none. If its log has all of it, that is no harm.
+        """
+        try:
+            lakes = [found_lake(table)]
+        except InvalidInput:
+            if any(bounds.start for bounds in partitions.values()):
+                raise
+            return []
+        return [*lakes, found_lake(f"{table}.bad")] if os.path.isdir(f"{table}.bad") else lakes
 
     def take(self, part: Range) -> tuple[Range, list[LakePart]]:
         """What of a range is left to the log, and what the lake has before it."""
-        archived = self._lakes[part.topic][0].archived(part.topic, part.partition)
+        archived = self._archived[part.topic].get(part.partition)
         if archived is None:
             return part, []
         start, after_us = self._begin(part)
@@ -58,7 +75,7 @@ class History:
         stop = min(archived, part.end)
         found = [
             LakePart(
-                os.path.join(lake.folder, each.path),
+                os.path.join(folder, each.path),
                 part.topic,
                 part.partition,
                 start,
@@ -66,8 +83,7 @@ class History:
                 after_us,
                 before_us,
             )
-            for lake in self._lakes[part.topic]
-            for each in lake.files()
+            for folder, each in self._files[part.topic]
             if each.offset_min < stop and each.offset_max >= start
         ]
         return part._replace(start=max(archived, start)), found
@@ -79,9 +95,10 @@ class History:
         if part.start > oldest:
             return part.start, None
         if starting is None or (starting.all == "earliest" and not starting.times_us):
-            given = None if starting is None else starting.offsets.get(part.topic, {})
-            named = (given or {}).get(part.partition, -2)
-            return (0 if named < 0 else named), None
+            given = {} if starting is None else starting.offsets.get(part.topic, {})
+            named = given.get(part.partition, EARLIEST)
+            begins = {EARLIEST: 0, LATEST: part.start}
+            return begins.get(named, named), None
         times = starting.times_us.get(part.topic, {})
         time_us = times.get(part.partition, starting.all)
         return (0, time_us) if isinstance(time_us, int) else (part.start, None)

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-import penstock
 from penstock.client.client import Client
+from tests.data_folder import folder, ps
+
+__all__ = ["folder", "ps"]
 
 pytest.importorskip("pyspark", reason="the data pipeline needs the extra 'spark'")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> str:
-    return str(tmp_path / "data")
-
-
-@pytest.fixture
-def ps(folder: str) -> Iterator[Client]:
-    with penstock.connect(folder) as client:
-        yield client
 
 
 @pytest.fixture

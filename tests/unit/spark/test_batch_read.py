@@ -23,6 +23,7 @@ from penstock.errors import DataLost, InvalidInput, TopicNotFound
 from penstock.spark.batch_read import BatchReader, FilteringReader
 from penstock.spark.columns import read_schema
 from penstock.spark.options import parse_read_options
+from tests.unit.spark.damage import publish_and_damage
 from tests.unit.spark.rows import rows_of
 
 Sync = Callable[[], None]
@@ -135,6 +136,8 @@ def test_topics_by_name_pattern_and_partition(folder: str, ps: Client, durable: 
     assert topics(subscribePattern="orders.*") == ["orders", "orders-eu"]
     assert topics(assign='{"orders": [0], "billing": [1]}') == ["billing"]
     assert topics(subscribePattern="none") == []
+    with pytest.raises(InvalidInput, match="there is no data folder"):
+        topics(path=f"{folder}-elsewhere", subscribePattern="orders.*")
     with pytest.raises(TopicNotFound):
         topics(subscribe="invoices")
     with pytest.raises(InvalidInput, match="not 5"):
@@ -172,16 +175,8 @@ def test_messages_that_retention_took_are_an_error_unless_told(
     assert [row["value"] for row in read(folder)] == [b"c"]
 
 
-def test_damage_is_an_error_unless_told(folder: str, ps: Client, durable: Sync) -> None:
-    ps.create_topic("orders")
-    for value in (b"one" * 50, b"two" * 50, b"three" * 50):
-        ps.publish("orders", value)
-    durable()
-    (segment,) = ps._broker.topic(ps._name("orders")).partition(0).log.segments
-    with open(segment.path, "r+b") as file:
-        data = file.read()
-        file.seek(data.index(b"twotwo"))
-        file.write(b"X")
+def test_damage_is_an_error_unless_told(folder: str, ps: Client) -> None:
+    publish_and_damage(ps, "orders")
     with pytest.raises(DataLost, match="offsets 1 up to 2 are lost"):
         read(folder)
     kept = read(folder, failOnDataLoss="false")

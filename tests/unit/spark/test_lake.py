@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from itertools import count
 from pathlib import Path
@@ -12,8 +12,10 @@ from typing import get_args
 import deltalake
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DateType,
     LongType,
@@ -26,6 +28,7 @@ from pyspark.sql.types import (
 from penstock.errors import InvalidInput, LakeConflict
 from penstock.spark.lake import LakeFormat, found_lake, open_lake, remove_garbage
 from penstock.spark.lake_sink import LakeJob, LakeWriter
+from penstock.spark.lake_table import Change, LakeFile, new_file_name
 from tests.unit.spark.crashing import die_at
 
 SCHEMA = StructType(
@@ -93,10 +96,10 @@ def test_a_table_has_each_row_once_and_knows_how_far_it_is(
     table = tmp_path / "t"
     with pytest.raises(InvalidInput, match="no lake table"):
         found_lake(str(table))
-    assert open_lake(str(table), kind).archived("t", 0) is None
+    assert open_lake(str(table), kind).archived("t", [0])[0] is None
     write(table, kind, None, 100)
     write(table, kind, 100, 150)
-    assert found_lake(str(table)).archived("t", 0) == 150
+    assert found_lake(str(table)).archived("t", [0])[0] == 150
     assert offsets_in(table, kind) == good(150)
     assert offsets_in(tmp_path / "bad", kind) == [o for o in range(150) if o % 10 == 0]
     dates = {os.path.dirname(f.path) for f in found_lake(str(table)).files()}
@@ -123,7 +126,7 @@ def test_a_second_pipeline_is_refused(tmp_path: Path, kind: LakeFormat) -> None:
         write(table, kind, 50, 120)
     write(table, kind, 100, 120)
     stale = open_lake(str(table), kind)
-    assert stale.archived("t", 0) == 120
+    assert stale.archived("t", [0])[0] == 120
     assert offsets_in(table, kind) == good(120)
 
 
@@ -131,8 +134,8 @@ def test_bad_rows_that_are_there_are_not_written_again(tmp_path: Path, kind: Lak
     table = tmp_path / "t"
     write(table, kind, None, 100)
     bad = open_lake(str(tmp_path / "bad"), kind)
-    assert bad.archived("t", 0) == 100
-    bad.commit(pa.schema([("offset", pa.int64())]), [], offsets={("t", 0): 110})
+    assert bad.archived("t", [0])[0] == 100
+    bad.commit(Change(pa.schema([("offset", pa.int64())]), topic="t", ends={0: 110}))
     with pytest.raises(LakeConflict, match="another pipeline"):
         write(table, kind, 100, 120)
     assert offsets_in(tmp_path / "bad", kind) == list(range(0, 100, 10))
@@ -142,12 +145,118 @@ def test_of_two_commits_at_the_same_time_one_is_refused(tmp_path: Path, kind: La
     table = tmp_path / "t"
     write(table, kind, None, 100)
     one, other = (open_lake(str(table), kind) for _ in range(2))
-    assert one.archived("t", 0) == other.archived("t", 0) == 100
+    assert one.archived("t", [0])[0] == other.archived("t", [0])[0] == 100
     schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
-    one.commit(schema, [], offsets={("t", 0): 110})
+    one.commit(Change(schema, topic="t", ends={0: 110}))
     with pytest.raises(LakeConflict):
-        other.commit(schema, [], offsets={("t", 0): 120})
-    assert open_lake(str(table), kind).archived("t", 0) == 110
+        other.commit(Change(schema, topic="t", ends={0: 120}))
+    assert open_lake(str(table), kind).archived("t", [0])[0] == 110
+
+
+def test_commits_at_the_same_time_that_do_not_touch_each_other_both_succeed(
+    tmp_path: Path, kind: LakeFormat
+) -> None:
+    """An archive goes on while a compaction replaces files, and the other way round."""
+    table = tmp_path / "t"
+    write(table, kind, None, 100)
+    archive, compaction, late = (open_lake(str(table), kind) for _ in range(3))
+    schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
+    assert archive.archived("t", [0]) == {0: 100}
+    old = [f.path for f in compaction.files()]
+    assert late.files()
+    compaction.commit(Change(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 90)], old))
+    archive.commit(Change(schema, topic="t", ends={0: 110}))
+    with pytest.raises(LakeConflict):
+        late.commit(Change(schema, removed=old))
+    assert open_lake(str(table), kind).archived("t", [0]) == {0: 110}
+    assert [f.rows for f in open_lake(str(table), kind).files()] == [90]
+
+
+def test_how_far_a_table_is_is_said_of_one_moment(
+    tmp_path: Path, kind: LakeFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a second archive could slip in between two partitions and not be noticed."""
+    table = tmp_path / "t"
+    schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
+    mine, other = (open_lake(str(table), kind) for _ in range(2))
+    mine.commit(Change(schema, topic="t", ends={0: 10, 1: 10}))
+
+    def partitions() -> Iterator[int]:
+        yield 0
+        other.archived("t", [0])
+        other.commit(Change(schema, topic="t", ends={0: 20}))
+        yield 1
+
+    assert mine.archived("t", partitions()) == {0: 10, 1: 10}
+    with pytest.raises(LakeConflict):
+        mine.commit(Change(schema, topic="t", ends={0: 15, 1: 15}))
+
+
+def test_a_table_whose_maker_was_killed_before_its_first_commit_can_be_made(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    (table / "_delta_log").mkdir(parents=True)
+    (table / "_delta_log" / "_commit_5c1f.json.tmp").write_text('{"protocol"')
+    with pytest.raises(InvalidInput, match="no lake table"):
+        found_lake(str(table))
+    write(table, "delta", None, 100)
+    assert offsets_in(table, "delta") == good(100)
+
+
+def test_what_a_table_says_it_has_is_on_stable_storage(
+    tmp_path: Path, kind: LakeFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention drops messages from the log on the word of the table."""
+    synced: set[str] = set()
+
+    def noting(sync: Callable[[int], None]) -> Callable[[int], None]:
+        def noted(fd: int) -> None:
+            synced.add(os.readlink(f"/proc/self/fd/{fd}"))
+            sync(fd)
+
+        return noted
+
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, noting(getattr(os, name)))
+    table = tmp_path / "t"
+    write(table, kind, None, 100)
+    staged = Path(open_lake(str(table), kind).staged_folder())
+    for file in found_lake(str(table)).files():
+        assert str(staged / file.path) in synced
+        assert str((staged / file.path).parent) in synced
+    (commit,) = table.glob("*/00000000000000000000.json")
+    assert str(commit.parent) in synced
+    if kind == "delta":  # a Parquet commit is synced under another name
+        assert str(commit) in synced
+        write(table, kind, 100, 150)
+        assert str(commit.with_name("00000000000000000001.json")) in synced
+
+
+def test_a_disk_that_fails_to_sync_fails_the_task(
+    tmp_path: Path, kind: LakeFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    writer = LakeWriter(job(tmp_path / "t", kind, None, 100), SCHEMA)
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        writer.write(rows(0, 100))
+
+
+def test_an_empty_list_stays_one_and_no_headers_stay_none(tmp_path: Path, kind: LakeFormat) -> None:
+    table = tmp_path / "t"
+    texts = ArrayType(StringType())
+    fields = [StructField("tags", texts), StructField("headers", texts), SCHEMA["date"]]
+    writer = LakeWriter(LakeJob(table=str(table), format=kind), StructType(fields))
+    lists = pa.array([[], ["a"], None], pa.list_(pa.string()))
+    made = pa.RecordBatch.from_pydict(
+        {"tags": lists, "headers": lists, "date": [date(2026, 1, 1)] * 3}
+    )
+    writer.commit([writer.write(iter([made]))])
+    (file,) = found_lake(str(table)).files()
+    found = pq.read_table(table / file.path, partitioning=None)
+    assert found["tags"].to_pylist() == [[], ["a"], None]
+    assert found["headers"].to_pylist() == [None, ["a"], None]
 
 
 def test_files_are_replaced_at_once(tmp_path: Path, kind: LakeFormat) -> None:
@@ -171,7 +280,7 @@ def test_files_are_replaced_at_once(tmp_path: Path, kind: LakeFormat) -> None:
     writer.commit([writer.write(iter([again]))])
     assert offsets_in(table, kind) == good(100)
     assert not set(old) & {f.path for f in found_lake(str(table)).files()}
-    assert found_lake(str(table)).archived("t", 0) == 100
+    assert found_lake(str(table)).archived("t", [0])[0] == 100
 
 
 def test_a_table_of_the_other_kind_is_not_written_to(tmp_path: Path, kind: LakeFormat) -> None:
@@ -205,7 +314,7 @@ def test_what_readers_of_an_older_version_need_is_not_garbage_yet(tmp_path: Path
     old = lake.files()
     for each in old:
         os.utime(table / each.path, (0, 0))  # archived long ago, replaced just now
-    lake.commit(pa.schema([("offset", pa.int64())]), [], removed=[f.path for f in old])
+    lake.commit(Change(pa.schema([("offset", pa.int64())]), removed=[f.path for f in old]))
     assert remove_garbage(lake) == 0
     before = deltalake.DeltaTable(str(table), version=0).to_pyarrow_table()
     assert len(before) == 90
@@ -223,7 +332,7 @@ def test_a_parquet_commit_that_is_killed_anywhere_is_whole_or_not_there(
         write(table, "parquet", None, 50)
         crashed = die_at(step, lambda table=table: write(table, "parquet", 50, 100))
         lake = open_lake(str(table), "parquet")
-        at = lake.archived("t", 0)
+        at = lake.archived("t", [0])[0]
         assert at in (50, 100)
         assert offsets_in(table, "parquet") == good(at or 0)
         if at == 50:  # an archive does nothing again that the table has

@@ -14,12 +14,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 from penstock.client.client import Client
 from penstock.errors import DataLost
 from penstock.spark.batch_read import BatchReader
-from penstock.spark.columns import read_schema
+from penstock.spark.bounds import Range
+from penstock.spark.columns import arrow_schema, read_schema
 from penstock.spark.connecting import connected
 from penstock.spark.options import Target, parse_read_options, parse_write_options
+from penstock.spark.reading import RangeReader
 from penstock.spark.sink import BatchWriter
 from penstock.spark.stream_read import StreamReader
 from tests.integration.server.running import RunningServer
+from tests.unit.spark.damage import publish_and_damage
 from tests.unit.spark.rows import rows_of
 
 Sync = Callable[[], None]
@@ -63,18 +66,8 @@ def test_positions_splits_and_limits(ps: Client, url: str, durable: Sync) -> Non
     assert len(rows_of(reader, reader.partitions())) == 201
 
 
-def test_damage_behind_a_server_is_an_error_unless_told(
-    ps: Client, url: str, durable: Sync
-) -> None:
-    ps.create_topic("hurt")
-    for value in (b"one" * 50, b"two" * 50, b"three" * 50):
-        ps.publish("hurt", value)
-    durable()
-    (segment,) = ps._broker.topic(ps._name("hurt")).partition(0).log.segments
-    with open(segment.path, "r+b") as file:
-        data = file.read()
-        file.seek(data.index(b"twotwo"))
-        file.write(b"X")
+def test_damage_behind_a_server_is_an_error_unless_told(ps: Client, url: str) -> None:
+    publish_and_damage(ps, "hurt")
 
     def read(**options: str) -> list[int]:
         given = parse_read_options({"url": url, "subscribe": "hurt", **options})
@@ -84,6 +77,22 @@ def test_damage_behind_a_server_is_an_error_unless_told(
     with pytest.raises(DataLost, match="offsets 1 up to 2 are lost"):
         read()
     assert read(failOnDataLoss="false") == [0, 2]
+
+
+def test_a_log_that_is_shorter_than_it_was_is_an_error_and_no_wait_without_end(
+    ps: Client, url: str, durable: Sync
+) -> None:
+    """As after a server was begun anew with less; the stream stands just at the new end."""
+    durable()
+    end = ps.stats("orders").partitions[0].end
+    part = Range("orders", 0, end - 5, end + 5)
+    for fail in (True, False):
+        reader = RangeReader(Target(url=url), arrow_schema(read_schema(False)), fail)
+        if fail:
+            with pytest.raises(DataLost, match=f"the log holds 0 up to {end}"):
+                list(reader.read(part))
+        else:
+            assert sum(map(len, reader.read(part))) == 5
 
 
 def test_a_stream_from_a_server_tells_its_group(ps: Client, url: str, durable: Sync) -> None:

@@ -224,6 +224,33 @@ def test_a_partition_that_is_added_meanwhile_moves_nothing(out: str) -> None:
     assert Counter(m.value.decode() for m in everything(out)) == Counter(values)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"value": ["a", "b"], "partition": [0, 7]}, "partition 7 of out; there are 0 to 2"),
+        ({"value": ["a", "b"], "partition": [-1, 0]}, "partition -1 of out"),
+        ({"value": ["a", "b" * (11 << 20)]}, "message of 11534336 bytes; out takes at most"),
+    ],
+    ids=["beyond", "below", "too-long"],
+)
+def test_a_batch_that_is_refused_can_be_mended(out: str, wrong: dict[str, Any], said: str) -> None:
+    """A decision on what no broker takes would stop the query for ever."""
+    staging = Staging(os.path.join(out, "spark"), "query")
+    with penstock.connect(out) as ps:
+        files = [staging.stage(0, 0, [rows(**wrong)])]
+        with pytest.raises(InvalidInput, match=said):
+            staging.publish(0, files, ps)
+        staging.discard(0, files)
+        staging.publish(0, [staging.stage(0, 0, [rows(value=["mended"])])], ps)
+    assert [m.value for m in everything(out)] == [b"mended"]
+
+
+def test_files_that_the_driver_does_not_see_are_an_error_that_says_so(out: str) -> None:
+    staging = Staging(os.path.join(out, "spark"), "query")
+    with penstock.connect(out) as ps, pytest.raises(InvalidInput, match="option 'staging'"):
+        staging.publish(0, ["000000-elsewhere.arrow"], ps)
+
+
 def test_a_driver_of_the_past_is_fenced_off(out: str) -> None:
     old = Staging(os.path.join(out, "spark"), "query")
     new = Staging(os.path.join(out, "elsewhere"), "query")
@@ -276,3 +303,8 @@ def test_a_folder_that_a_program_holds_cannot_be_written_to(
         pass
     with pytest.raises(InvalidInput, match="no data folder"), connected(Target(path="/nowhere")):
         pass
+    other = tmp_path / "letters"
+    other.mkdir()
+    with pytest.raises(InvalidInput, match="is no data folder"), connected(Target(path=str(other))):
+        pass
+    assert os.listdir(other) == []

@@ -4,6 +4,7 @@ Each is a function that takes a Spark session, does its work, and returns what i
 the tables and folders they write to, so each can be stopped, or killed, and run again.
 """
 
+from penstock.spark.lake import found_lake, lake_folder
 from penstock.spark.pipelines.archive import archive, as_target
 from penstock.spark.pipelines.compact import compact
 from penstock.spark.pipelines.dead_letters import dead_letters
@@ -17,6 +18,8 @@ __all__ = [
     "as_target",
     "compact",
     "dead_letters",
+    "found_lake",
+    "lake_folder",
     "read_lake",
     "replay",
     "rollup",

@@ -6,17 +6,19 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from pyspark.errors import ParseException
 from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import DataFolderInUse, DataLost, InvalidInput
 from penstock.spark.bounds import Range, limited_by_bytes
 from penstock.spark.columns import COLUMNS as MESSAGE_COLUMNS
 from penstock.spark.connecting import connected
-from penstock.spark.lake import Lake, LakeFormat, open_lake
+from penstock.spark.lake import LakeFormat, lake_folder, open_lake
 from penstock.spark.lake_sink import BAD, LakeJob, write_lake
+from penstock.spark.lake_table import Lake
 from penstock.spark.options import Target, local_folder
 from penstock.spark.place import Place, open_place
 from penstock.spark.progress import commit_progress
@@ -39,6 +41,15 @@ _COLUMNS = (
     "expires_at",
     "id",
 )
+
+
+class Field(NamedTuple):
+    """A column that JSON values are decoded to."""
+
+    name: str
+    kind: str
+    needed: bool
+    """Every message has to have it: `not null`."""
 
 
 class Archived(msgspec.Struct, kw_only=True):
@@ -65,6 +76,7 @@ def archive(
     lake_format: LakeFormat = "delta",
     schema: str = "",
     group: str = "archive",
+    fail_on_data_loss: bool = True,
     every_s: float | None = None,
     round_bytes: int = ROUND_BYTES,
     report: Callable[[str], None] = lambda line: None,
@@ -73,24 +85,25 @@ def archive(
 
     With `schema`, the columns of JSON values as Spark writes them (`"amount double, city string"`),
     values are decoded; rows that do not fit go to `<lake>/<topic>.bad` with the reason. How far it
-    is stands in the tables, and is told to `group`. `every_s`: go on and look again after so many
-    seconds, until interrupted by Ctrl-C; then this returns what was done.
+    is stands in the tables, and is told to `group`. Messages that retention or damage took before
+    they were archived are an error; without `fail_on_data_loss` it goes on behind them. `every_s`:
+    go on and look again after so many seconds, until interrupted by Ctrl-C; then this returns what
+    was done.
     """
     target = source if isinstance(source, Target) else as_target(source)
+    fields = _fields(schema) if schema else []
     done = Archived(topics=dict.fromkeys(topics, 0))
     began = time.monotonic()
+    work = _Work(
+        *(spark, target, lake_folder(lake), lake_format, fields, group, fail_on_data_loss),
+        *(round_bytes, report, done),
+    )
     _hold_retention(target, topics, group, done)
     for topic in topics:
-        _tell_again(target, topic, open_lake(table_of(lake, topic), lake_format), group)
+        _tell_again(target, topic, open_lake(table_of(work.lake, topic), lake_format), group)
     try:
         while True:
-            found = sum(
-                _archive_topic(
-                    *(spark, target, topic, lake, lake_format, schema, group, round_bytes),
-                    *(report, done),
-                )
-                for topic in topics
-            )
+            found = sum(work.run_round(topic) for topic in topics)
             done.seconds = time.monotonic() - began
             if not found:
                 if every_s is None:
@@ -106,104 +119,136 @@ def as_target(text: str, namespace: str = "default", api_key: str = "") -> Targe
     """A data folder or a URL."""
     if "://" in text and not text.startswith("file:"):
         return Target(url=text, namespace=namespace, api_key=api_key)
-    return Target(path=local_folder(text, "the data folder"), namespace=namespace)
+    path = local_folder(text, "the data folder")
+    return Target(path=path, namespace=namespace, api_key=api_key)  # a server may hold the folder
 
 
 def table_of(lake: str, topic: str) -> str:
-    return os.path.join(os.path.abspath(lake), *topic.split("/"))
+    return os.path.join(lake, *topic.split("/"))
 
 
-def _archive_topic(
-    spark: SparkSession,
-    target: Target,
-    topic: str,
-    lake_folder: str,
-    lake_format: LakeFormat,
-    schema: str,
-    group: str,
-    round_bytes: int,
-    report: Callable[[str], None],
-    done: Archived,
-) -> int:
-    """One round of one topic; how many offsets it went on."""
-    table = table_of(lake_folder, topic)
-    lakes = [open_lake(table, lake_format)]
-    if schema:
-        lakes.append(open_lake(f"{table}.bad", lake_format))
-    with closing(open_place(target)) as place:
-        parts, starts = _next_parts(place, lakes, topic, round_bytes)
-    if not parts:
-        return 0
-    job = LakeJob(
-        table=table,
-        format=lake_format,
-        bad_table=f"{table}.bad" if schema else "",
-        topic=topic,
-        starts=starts,
-        ends={part.partition: part.end for part in parts},
-    )
-    began = time.monotonic()
-    frame = read_parts(spark, target, parts)
-    frame = _decoded(frame, schema) if schema else frame
-    frame = frame.selectExpr(
-        "*", "cast(to_utc_timestamp(timestamp, current_timezone()) as date) date"
-    )
-    write_lake(frame, job)
-    commit_progress(target, group, {topic: job.ends})
-    count = sum(part.end - part.start for part in parts)
-    done.topics[topic] = done.topics.get(topic, 0) + count
-    done.rounds += 1
-    for each in filter(None, (job.table, job.bad_table)):
-        if each not in done.tables and os.path.isdir(each):
-            done.tables.append(each)
-    seconds = time.monotonic() - began
-    report(f"{topic}: {count:,} messages into {table} in {seconds:.1f} s")
-    return count
+class _Work(NamedTuple):
+    """What every round of an archive needs to know."""
+
+    spark: SparkSession
+    target: Target
+    lake: str
+    lake_format: LakeFormat
+    fields: list[Field]
+    """What JSON values are decoded to; nothing if they are kept as they are."""
+    group: str
+    fail_on_data_loss: bool
+    round_bytes: int
+    report: Callable[[str], None]
+    done: Archived
+
+    def run_round(self, topic: str) -> int:
+        """One round of one topic; how many offsets it went on."""
+        table = table_of(self.lake, topic)
+        tables = [table, f"{table}.bad"]
+        lakes = [open_lake(each, self.lake_format) for each in tables]
+        with closing(open_place(self.target)) as place:
+            parts, starts, again = _next_parts(place, lakes, topic, self.round_bytes, self._lost)
+        if not parts:
+            return 0
+        if again and not self.fields:
+            raise InvalidInput(
+                f"a round with a schema was cut short, and {tables[1]} has its bad rows already: "
+                "run the archive with the same schema once more"
+            )
+        job = LakeJob(
+            table=table,
+            format=self.lake_format,
+            bad_table=tables[1] if self.fields else "",
+            topic=topic,
+            starts=starts,
+            ends={part.partition: part.end for part in parts},
+        )
+        began = time.monotonic()
+        frame = read_parts(self.spark, self.target, parts, fail_on_data_loss=self.fail_on_data_loss)
+        frame = _decoded(frame, self.fields) if self.fields else frame
+        frame = frame.selectExpr(
+            "*", "cast(to_utc_timestamp(timestamp, current_timezone()) as date) date"
+        )
+        write_lake(frame, job)
+        commit_progress(self.target, self.group, {topic: job.ends})
+        count = sum(part.end - part.start for part in parts)
+        self._note(job, count, time.monotonic() - began)
+        return count
+
+    def _note(self, job: LakeJob, count: int, seconds: float) -> None:
+        done = self.done
+        done.topics[job.topic] = done.topics.get(job.topic, 0) + count
+        done.rounds += 1
+        for each in filter(None, (job.table, job.bad_table)):
+            if each not in done.tables and os.path.isdir(each):
+                done.tables.append(each)
+        self.report(f"{job.topic}: {count:,} messages into {job.table} in {seconds:.1f} s")
+
+    def _lost(self, what: str) -> None:
+        if self.fail_on_data_loss:
+            raise DataLost(
+                f"{what} were dropped before they were archived. Set retention_waits_for of the "
+                "topic to the archive's group; to go on without them, use --skip-lost, or in "
+                "Python fail_on_data_loss=False."
+            )
+        note = f"{what} were dropped before they were archived"
+        if note not in self.done.notes:
+            self.done.notes.append(note)
 
 
 def _tell_again(target: Target, topic: str, lake: Lake, group: str) -> None:
     """A run that was killed right after its commit to the table did not tell the group."""
     with closing(open_place(target)) as place:
-        known = {partition: lake.archived(topic, partition) for partition in place.bounds(topic)}
+        known = lake.archived(topic, place.bounds(topic))
     ends = {partition: offset for partition, offset in known.items() if offset is not None}
     if ends:
         commit_progress(target, group, {topic: ends})
 
 
 def _next_parts(
-    place: Place, lakes: Sequence[Lake], topic: str, round_bytes: int
-) -> tuple[list[Range], dict[int, int | None]]:
+    place: Place,
+    lakes: Sequence[Lake],
+    topic: str,
+    round_bytes: int,
+    lost: Callable[[str], None],
+) -> tuple[list[Range], dict[int, int | None], bool]:
     """What the table does not have yet, up to the limit of a round, and what the table says.
 
     A round that was killed between its commits to the table of bad rows and to the table itself
-    comes again just as it was: the one has its rows already.
+    comes again just as it was: the one has its rows already. The last result says that it does.
     """
-    lake, parts, starts, halfway = lakes[0], [], {}, []
-    for partition, bounds in sorted(place.bounds(topic).items()):
-        archived = lake.archived(topic, partition)
-        start = bounds.start if archived is None else archived
+    now = place.bounds(topic)
+    archived, *others = (lake.archived(topic, now) for lake in lakes)
+    parts, starts, halfway = [], {}, []
+    for partition, bounds in sorted(now.items()):
+        known = archived[partition]
+        start = bounds.start if known is None else known
         if start < bounds.start:
-            raise DataLost(
-                f"{topic}/{partition}: offsets {start} up to {bounds.start} were dropped before "
-                "they were archived. Set retention_waits_for of the topic to the archive's group."
-            )
+            lost(f"{topic}/{partition}: offsets {start} up to {bounds.start}")
+            start = bounds.start
         if start > bounds.end:
             raise InvalidInput(
-                f"{lake.folder} has {topic}/{partition} up to offset {start}, but the log ends at "
-                f"{bounds.end}: it is another log. Archive it to another table."
+                f"{lakes[0].folder} has {topic}/{partition} up to offset {start}, but the log ends "
+                f"at {bounds.end}: it is another log. Archive it to another table."
             )
         if start < bounds.end:
             parts.append(Range(topic, partition, start, bounds.end))
-            starts[partition] = archived
-            for bad in lakes[1:]:
-                got_to = bad.archived(topic, partition) or 0
+            starts[partition] = known
+            for bad in others:
+                got_to = bad[partition] or 0
                 if start < got_to <= bounds.end:
                     halfway.append(parts[-1]._replace(end=got_to))
-    return halfway or limited_by_bytes(parts, place, round_bytes), starts
+    return halfway or limited_by_bytes(parts, place, round_bytes), starts, bool(halfway)
 
 
 def read_parts(
-    spark: SparkSession, target: Target, parts: Sequence[Range], columns: Sequence[str] = _COLUMNS
+    spark: SparkSession,
+    target: Target,
+    parts: Sequence[Range],
+    columns: Sequence[str] = _COLUMNS,
+    *,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
     """The messages of some ranges, with the columns of a lake table, or fewer."""
     starts: dict[str, dict[str, int]] = {}
@@ -219,6 +264,7 @@ def read_parts(
         "startingOffsets": msgspec.json.encode(starts).decode(),
         "endingOffsets": msgspec.json.encode(ends).decode(),
         "maxBytesPerPartition": str(SPLIT_BYTES),
+        "failOnDataLoss": str(fail_on_data_loss),
     }
     schema = StructType([StructField(name, MESSAGE_COLUMNS[name]) for name in columns])
     return spark.read.format("penstock").schema(schema).options(**options).load()
@@ -234,14 +280,12 @@ def target_options(target: Target) -> dict[str, str]:
     return {name: value for name, value in given.items() if value}
 
 
-def _decoded(frame: DataFrame, schema: str) -> DataFrame:
+def _decoded(frame: DataFrame, fields: list[Field]) -> DataFrame:
     """JSON values as columns; what does not fit has a reason in the column of bad rows."""
-    fields = _fields(schema)
-    kinds = ", ".join(f"`{name}` {kind}" for name, kind, _ in fields)
+    kinds = "".join(f"{_name(field.name)} {field.kind}, " for field in fields)
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
-    parsed = frame.selectExpr(
-        "*", f"from_json(cast(value as string), '{kinds}, {_CORRUPT} string', {options}) as _json"
-    )
+    made = _text(f"{kinds}{_CORRUPT} string")
+    parsed = frame.selectExpr("*", f"from_json(cast(value as string), {made}, {options}) as _json")
     checks = [
         "when value is null then 'there is no value'",
         "when _json is null then 'the value is empty'",
@@ -249,38 +293,52 @@ def _decoded(frame: DataFrame, schema: str) -> DataFrame:
         "when rtrim(cast(value as string)) not like '%}' then 'there is more behind the JSON'",
     ]
     checks += [
-        f"when _json.`{name}` is null then 'field {name} is missing'"
-        for name, _, needed in fields
-        if needed
+        f"when _json.{_name(field.name)} is null then {_text(f'field {field.name} is missing')}"
+        for field in fields
+        if field.needed
     ]
-    columns = [f"_json.`{name}` as `{name}`" for name, _, _ in fields]
+    columns = [f"_json.{_name(field.name)} as {_name(field.name)}" for field in fields]
     return parsed.selectExpr(*_COLUMNS, *columns, f"case {' '.join(checks)} end as {BAD}")
 
 
-def _misfit(fields: list[tuple[str, str, bool]]) -> str:
+def _misfit(fields: list[Field]) -> str:
     """Why Spark could not make the columns of a value, as an expression."""
     text = f"_json.{_CORRUPT}"
     checks = [
         f"when try_parse_json({text}) is null then 'not JSON'",
         f"when ltrim({text}) not like '{{%' then 'JSON, but not an object'",
     ]
-    checks += [
-        f"when _json.`{name}` is null and get_json_object({text}, '$.{name}') is not null "
-        f"then 'field {name} is not {kind}'"
-        for name, kind, _ in fields
-    ]
+    for field in fields:
+        path = _text(f"$['{field.name}']")
+        checks.append(
+            f"when _json.{_name(field.name)} is null and get_json_object({text}, {path}) is not "
+            f"null then {_text(f'field {field.name} is not {field.kind}')}"
+        )
     return f"case {' '.join(checks)} else 'not JSON of the schema' end"
 
 
-def _fields(schema: str) -> list[tuple[str, str, bool]]:
-    """Name, type, and whether every message has to have it (`not null`)."""
-    parsed = StructType.fromDDL(schema)
-    assert isinstance(parsed, StructType)
-    taken = {*_COLUMNS, "date", "reason"}
+def _name(column: str) -> str:
+    return f"`{column.replace('`', '``')}`"
+
+
+def _text(text: str) -> str:
+    """As a literal in SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _fields(schema: str) -> list[Field]:
+    try:
+        parsed = StructType.fromDDL(schema)
+    except ParseException as exc:
+        raise InvalidInput(f"the schema {schema!r} cannot be read: {exc.getCondition()}") from None
+    if not isinstance(parsed, StructType):
+        raise InvalidInput(f"the schema is {schema!r}; give columns, such as 'n int, city string'")
+    taken = {*_COLUMNS, "date", "reason", "_json", BAD}
     for field in parsed.fields:
-        if field.name in taken:
+        if field.name.lower() in taken:
             raise InvalidInput(f"the schema has a field {field.name!r}, as every message has")
-    return [(f.name, f.dataType.simpleString(), not f.nullable) for f in parsed.fields]
+    return [Field(f.name, f.dataType.simpleString(), not f.nullable) for f in parsed.fields]
 
 
 def _hold_retention(target: Target, topics: Sequence[str], group: str, done: Archived) -> None:

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from penstock.spark.lake import DeltaLake, LakeFile, LakeFormat, found_lake, remove_garbage
+from penstock.errors import InvalidInput
+from penstock.spark.delta_lake import DeltaLake
+from penstock.spark.lake import LakeFormat, found_lake, remove_garbage
 from penstock.spark.lake_sink import LakeJob, write_lake
+from penstock.spark.lake_table import LakeFile
 from penstock.spark.pipelines.lake_read import read_files
 
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ def compact(
     A message has the same time, and so the same date, wherever it was written; rows of one key are
     looked at across all dates. Readers see the table before or after it; an archive may go on.
     """
+    if unique_by not in (None, *_KEPT_BY):
+        raise InvalidInput(f"unique_by is {unique_by!r}; it is {' or '.join(_KEPT_BY)}")
     lake = found_lake(table)
     files = lake.files()
     began = time.monotonic()

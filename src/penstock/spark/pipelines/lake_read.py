@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidInput
-from penstock.spark.lake import Lake, LakeFile, found_lake
+from penstock.spark.lake import found_lake
+from penstock.spark.lake_table import Lake, LakeFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

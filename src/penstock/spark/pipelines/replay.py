@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -78,7 +79,13 @@ def replay(
     """
     if every_s is not None and end_us is not None:
         raise InvalidInput("a replay up to a time has an end: it cannot follow what comes")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise InvalidInput(f"the name {name!r} is not made of letters, digits, '.', '_', '-'")
     target = to if isinstance(to, Target) else as_target(to)
+    if every_s is not None and not lake and from_topic == topic and _same(source, target):
+        raise InvalidInput(
+            f"a replay of {topic} into itself has an end: it cannot follow what it sends"
+        )
     folder = os.path.abspath(state) if state else _state_of(target)
     asked = {
         "source": str(source),
@@ -156,6 +163,11 @@ class _Work(NamedTuple):
                 time.sleep(max(0.0, due - time.monotonic()))
             done.seconds += time.monotonic() - began
             began, before = time.monotonic(), done.messages
+
+
+def _same(source: str | Target, target: Target) -> bool:
+    found = source if isinstance(source, Target) else as_target(source)
+    return (found.path, found.url, found.namespace) == (target.path, target.url, target.namespace)
 
 
 def _state_of(target: Target) -> str:

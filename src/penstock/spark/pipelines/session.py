@@ -2,48 +2,128 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession as Session
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
-from penstock.errors import JavaMissing
+from penstock.errors import InvalidInput, JavaMissing
+from penstock.spark.pipelines.failures import unwrapped
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+_MASTERS = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
 
 
 @contextmanager
 def session(master: str = "", name: str = "penstock") -> Iterator[SparkSession]:
-    """A session that is stopped at the end; `master` is by default all cores of this machine."""
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        raise JavaMissing
+    """A session that is stopped at the end; `master` is by default all cores of this machine.
+
+    What Spark raises inside comes out as an error of Penstock's own.
+    """
+    if master and not _MASTERS.fullmatch(master):
+        raise InvalidInput(
+            f"the master is {master!r}; it is local[4], spark://host:7077, k8s://... or yarn"
+        )
+    _check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers take any python3
-    local = not master or master.startswith("local")
-    builder = Session.builder.master(master or "local[*]").appName(name)
-    if local:
+    with unwrapped(), _without_words_of_py4j():
+        spark = _started(_settings(master or "local[*]", name))
+        try:
+            yield spark
+        finally:
+            # Its JVM may have got the same signal as this process, and be gone.
+            with suppress(OSError, Py4JError):
+                spark.stop()
+
+
+def _settings(master: str, name: str) -> SparkConf:
+    quiet = Path(__file__).with_name("log4j2.properties").as_uri()
+    settings = SparkConf().setMaster(master).setAppName(name)
+    settings.set("spark.ui.showConsoleProgress", "false")
+    # Defaults: what a user's own settings say of Java comes behind them, and counts.
+    settings.set("spark.driver.defaultJavaOptions", f"-Dlog4j2.configurationFile={quiet}")
+    if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        quiet = (
-            f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-        )
-        builder = (
-            builder.config("spark.ui.enabled", "false")
-            .config("spark.driver.extraJavaOptions", quiet)
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))
-        )
-    spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+        settings.set("spark.ui.enabled", "false")
+        settings.set("spark.driver.bindAddress", "127.0.0.1")
+        settings.set("spark.driver.host", "127.0.0.1")
+        settings.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))
+    return settings
+
+
+def _started(settings: SparkConf) -> SparkSession:
     try:
-        yield spark
+        with _signals_wait():
+            SparkContext._ensure_initialized(conf=settings)
+    except PySparkRuntimeError as exc:
+        if exc.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise JavaMissing(
+            "Java ended before Spark began, and has said why. Spark needs Java 17 or newer; see "
+            "`java -version`, and JAVA_HOME if it is set."
+        ) from exc
+    spark = SparkSession.builder.config(conf=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Ctrl-C and SIGTERM come at the end of this, while Java starts.
+
+    An interrupt in the middle would have PySpark remove the file by which the two find each other;
+    Java then stays for ever, and with it whoever waits for the end of what this process prints.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # where no signal comes
+        return
+    came: list[int] = []
+    former = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
     finally:
-        # Its JVM may have got the same signal as this process, and be gone.
-        with suppress(OSError, import_module("py4j.protocol").Py4JError):
-            spark.stop()
+        for number, handler in former.items():
+            signal.signal(number, handler)
+    for each in came:
+        signal.raise_signal(each)
+
+
+@contextmanager
+def _without_words_of_py4j() -> Iterator[None]:
+    """What it logs, with a traceback, when a call is cut short: Ctrl-C, or Java that is gone.
+
+    Both come out of the call as an exception too. It logs to the root, so that is where to listen.
+    """
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return os.path.basename(os.path.dirname(record.pathname)) != "py4j"
+
+    root = logging.getLogger()
+    root.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_of_others)
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if home and not os.access(os.path.join(home, "bin", "java"), os.X_OK):
+        raise JavaMissing(
+            f"Spark needs Java 17 or newer, and JAVA_HOME is {home}, where there is no bin/java"
+        )
+    if not home and shutil.which("java") is None:
+        raise JavaMissing

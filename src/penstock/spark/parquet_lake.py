@@ -1,0 +1,146 @@
+"""Parquet tables: a folder of files that any reader reads, with a small log of our own."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+
+import msgspec
+import pyarrow as pa
+
+from penstock.errors import LakeConflict
+from penstock.log.files import DiskFiles, write_synced
+from penstock.spark.lake_table import (
+    Change,
+    LakeFile,
+    changed_type,
+    check_removed,
+    is_ours,
+    mark_of,
+)
+
+COMMITS = "_penstock"
+_STAGED = "_staged"
+
+
+class _Commit(msgspec.Struct, frozen=True):
+    added: list[LakeFile]
+    removed: list[str]
+    offsets: dict[str, int]
+    columns: dict[str, str] = {}
+    """The types of the columns of the files that are added."""
+
+
+class ParquetLake:
+    """A folder of Parquet files with a log `_penstock/<number>.json`.
+
+    A commit is the creation of the next number, which only one can succeed in. Its files are then
+    moved into place, and files that it replaces are removed; whoever opens the table next finishes
+    that if it was cut short.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.abspath(folder)
+        self._files = DiskFiles()
+        self._commits: list[_Commit] = []
+        self._look()
+
+    def exists(self) -> bool:
+        return bool(self._commits)
+
+    def archived(self, topic: str, partitions: Iterable[int]) -> dict[int, int | None]:
+        self._look()
+        every: dict[str, int] = {}
+        for commit in self._commits:
+            every.update(commit.offsets)
+        return {each: every.get(mark_of(topic, each)) for each in partitions}
+
+    def files(self) -> list[LakeFile]:
+        self._look()
+        return self._kept()
+
+    def commit(self, change: Change) -> None:
+        self._files.make_folder(os.path.join(self.folder, COMMITS))
+        commit = _Commit(
+            list(change.added),
+            list(change.removed),
+            {mark_of(change.topic, p): end for p, end in change.ends.items()},
+            {field.name: str(field.type) for field in change.schema},
+        )
+        seen = len(self._commits)
+        while True:
+            check_removed(self.folder, change.removed, {each.path for each in self._kept()})
+            if any(other.offsets.keys() & commit.offsets for other in self._commits[seen:]):
+                raise LakeConflict(f"{self.folder}: another pipeline archives the same topic")
+            if self._append(commit):
+                break
+            self._look()  # somebody else was first; what they did may have nothing to do with it
+        self._commits.append(commit)
+        self._finish(commit)
+
+    def make_room_for(self, schema: pa.Schema) -> None:
+        """Readers put together the columns of all files; they only have to agree."""
+        self._look()
+        known = {name: kind for each in self._commits for name, kind in each.columns.items()}
+        for field in schema:
+            if known.get(field.name, str(field.type)) != str(field.type):
+                raise changed_type(self.folder, field.name, known[field.name], field.type)
+
+    def staged_folder(self) -> str:
+        return os.path.join(self.folder, _STAGED)  # readers pass over names that begin with _
+
+    def garbage(self, older_s: float) -> list[str]:
+        """What was replaced went with the commit; left are files that were never committed."""
+        old = time.time() - older_s
+        found = (
+            os.path.join(place, name)
+            for place, _, names in os.walk(self.staged_folder())
+            for name in names
+        )
+        return [path for path in found if is_ours(path) and os.path.getmtime(path) <= old]
+
+    def _kept(self) -> list[LakeFile]:
+        kept: dict[str, LakeFile] = {}
+        for commit in self._commits:
+            kept.update({each.path: each for each in commit.added})
+            for path in commit.removed:
+                kept.pop(path, None)
+        return list(kept.values())
+
+    def _look(self) -> None:
+        """Learn of commits since the last look."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            while True:
+                data = self._files.read(self._path(len(self._commits)))
+                self._commits.append(msgspec.json.decode(data, type=_Commit))
+                self._finish(self._commits[-1])
+
+    def _append(self, commit: _Commit) -> bool:
+        """Make it the next commit; False if there is another one of that number."""
+        path = self._path(len(self._commits))
+        temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+        write_synced(self._files, temporary, msgspec.json.encode(commit))
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(temporary)
+        self._files.sync_folder(os.path.dirname(path))
+        return True
+
+    def _finish(self, commit: _Commit) -> None:
+        for each in commit.added:
+            place = os.path.join(self.folder, each.path)
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            with suppress(FileNotFoundError):  # moved already, and perhaps removed since
+                os.rename(os.path.join(self.staged_folder(), each.path), place)
+        for path in commit.removed:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.folder, path))
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self.folder, COMMITS, f"{number:020d}.json")
