@@ -16,20 +16,12 @@ BROKER_BUGS = [
         "an ack is believed before it is in the ledger",
         "broker/partition.py",
         """\
-            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
-        except Exception:
-            if letters:
-                self._believe_letters(letters_end)
-            raise
-        queue.apply(decision.events)
+        durable = self.journal.append(_events_of(group) + ledger.encode(events))
+        queue.apply(events)
 """,
         """\
-            queue.apply(decision.events)
-            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
-        except Exception:
-            if letters:
-                self._believe_letters(letters_end)
-            raise
+        queue.apply(events)
+        durable = self.journal.append(_events_of(group) + ledger.encode(events))
 """,
         CRASHES,
     ),
@@ -37,15 +29,47 @@ BROKER_BUGS = [
         "a dead letter is stored after the event that lets its message go",
         "broker/partition.py",
         """\
-            for letter in letters:
+            for letter in decision.dead_letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
-            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+            durable = self._believe(group, queue, decision.events)
 """,
         """\
-            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
-            for letter in letters:
+            durable = self._believe(group, queue, decision.events)
+            for letter in decision.dead_letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
 """,
+        CRASHES,
+    ),
+    Bug(
+        "a lease can be lost that a letter names",
+        "broker/partition.py",
+        """\
+            if self.journal.log.config.fsync != "never":
+                self.journal.log.sync()""",
+        """\
+            if False:
+                self.journal.log.sync()""",
+        CRASHES,
+    ),
+    Bug(
+        "a letter is believed that a power cut can take",
+        "broker/burials.py",
+        "    end = log.durable_end\n",
+        "    end = log.end\n",
+        CRASHES,
+    ),
+    Bug(
+        "letters that may not last are taken for known",
+        "broker/partition.py",
+        "            letters_known = self._letters_in_doubt\n",
+        "            letters_known = None\n",
+        CRASHES,
+    ),
+    Bug(
+        "letters of a topic that is made again are taken for known",
+        "broker/broker.py",
+        "                checkpoint_all(topic)  # new letters would have the offsets of old ones\n",
+        "                pass\n",
         CRASHES,
     ),
     Bug(
@@ -77,22 +101,22 @@ BROKER_BUGS = [
     Bug(
         "a letter is taken for that of any message at its offset",
         "broker/partition.py",
-        "any(message.id == origin.id for batch in found for message in batch.messages())",
-        "bool(found)",
+        "message.id == origin.id and (origin.nonce or message.expires_at_us is not None)",
+        "True",
         CRASHES,
     ),
     Bug(
         "a letter is forgotten when the entry about it finds no room",
         "broker/partition.py",
-        "                self._believe_letters(letters_end)\n",
-        "                pass\n",
+        "            self._believe_letters()\n",
+        "            pass\n",
         CRASHES,
     ),
     Bug(
         "a lane still has what became a letter in its read-ahead",
         "broker/partition.py",
-        "                self._renew(origin.group)  # a lane may have it in its read-ahead\n",
-        "",
+        "            self._renew(group)  # a lane may have them in its read-ahead\n",
+        "            pass\n",
         CRASHES,
     ),
     Bug(
@@ -132,7 +156,9 @@ BROKER_BUGS = [
         """\
         self.log.sync()  # most of it now, so that nobody has to wait for it below
         with self.lock:
-            letters_known = self._letters.ends()
+            letters_known = self._letters_in_doubt
+            if letters_known is None:
+                letters_known = self._letters.ends()
             if self._checkpointed == (self.log.end, self.journal.log.end, letters_known):
                 return
             with self._publish_lock:
@@ -141,7 +167,9 @@ BROKER_BUGS = [
 """,
         """\
         with self.lock:
-            letters_known = self._letters.ends()
+            letters_known = self._letters_in_doubt
+            if letters_known is None:
+                letters_known = self._letters.ends()
             if self._checkpointed == (self.log.end, self.journal.log.end, letters_known):
                 return
             with self._publish_lock:

@@ -18,8 +18,8 @@ LATENCY_BUGS = [
     Bug(
         "a clock that was set back makes a latency of the difference",
         "broker/group_latencies.py",
-        "        histogram.add_many(np.maximum(took_us, 0), counts)\n",
-        "        histogram.add_many(np.abs(took_us), counts)\n",
+        "        histogram.add(np.maximum(took_us, 0), counts)\n",
+        "        histogram.add(np.abs(took_us), counts)\n",
         LATENCIES,
     ),
     Bug(

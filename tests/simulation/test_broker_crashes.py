@@ -15,10 +15,11 @@ import pytest
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.broker.names import TopicName
 from penstock.broker.partition import Delivered
+from penstock.broker.structs import ORIGIN_HEADER
 from penstock.broker.topic import Producer
 from penstock.clock import ManualClock
 from penstock.delivery.offsets import Offsets
-from penstock.errors import AlreadySettled, DiskFull
+from penstock.errors import AlreadySettled, DiskFull, LogFailed
 from penstock.log.commit import ManualCommitter
 from penstock.record.batch import Batch
 from tests.simulation.disk import SimulatedFiles
@@ -228,6 +229,172 @@ def test_an_expired_message_dies_once_even_if_there_was_no_room_for_the_entry_ab
     (held,) = shop.receive()
     assert [m.value for m in held.pieces[0][0].messages()] == [b"new"]
     assert shop.letters() == [("rejected", 1), ("expired", 0), ("expired", 0)]
+
+
+@pytest.mark.parametrize("then", ["checkpoint", "close"])
+def test_a_letter_that_may_not_last_ends_no_message(then: str) -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "always"})
+    shop.broker.publish(TOPIC, Batch.build([b"first"]))
+    (first,) = shop.receive()
+    reject(shop, first)
+    shop.broker.publish(TOPIC, Batch.build([b"one that dies"]))
+    (held,) = shop.receive()
+    shop.committer.run_due()
+    shop.files.fail("sync", error=errno.EIO, path="orders.dlq/00000/log/")
+    with pytest.raises(LogFailed):
+        reject(shop, held)
+    if then == "checkpoint":
+        shop.broker.topic(TOPIC).checkpoint()
+    else:
+        with suppress(LogFailed):
+            shop.broker.close()
+
+    for seed in range(20):
+        assert len(Shop(shop.files.crash(Random(seed))).letters_in_the_end()) == 2
+
+
+def test_each_of_many_messages_is_a_letter_or_comes_again_when_the_disk_is_full() -> None:
+    shop = Shop(SimulatedFiles())
+    count = 1500
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "interval", "max_retries": 0})
+    shop.broker.publish(TOPIC, Batch.build([b"first"]))
+    (first,) = shop.receive()
+    reject(shop, first)
+    shop.broker.publish(TOPIC, Batch.build([b"%d" % n for n in range(count)]))
+    (held,) = shop.broker.receive(TOPIC, "billing", max_messages=count)
+    shop.broker.topic(TOPIC).partitions[0].log.sync()
+    shop.files.fail("append", nth=2, error=errno.ENOSPC, path="orders.dlq/00000/log/")
+    with pytest.raises(DiskFull):
+        reject(shop, held)
+    shop.broker.topic(TOPIC).checkpoint()
+
+    for seed in range(8):
+        survivor = Shop(shop.files.crash(Random(seed)))
+        dead = {each.message.value for each in survivor.broker.dead_letters(TOPIC)}
+        survivor.wait(HOUR_S)  # its lease has run out: a letter more for each that was alive
+        every = [each.message.value for each in survivor.broker.dead_letters(TOPIC)]
+        assert len(every) == len(set(every)) == count + 1
+        assert dead <= set(every)
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power-cut"])
+def test_a_letter_outlives_no_lease_that_it_names(power_cut: bool) -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "interval"})
+    shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
+    (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
+    reject(shop, first)
+    shop.committer.run_due()
+    (held,) = shop.receive()
+    reject(shop, held)
+
+    for seed in range(20):
+        files = shop.files.crash(Random(seed)) if power_cut else shop.files.kill()
+        survivor = Shop(files)
+        assert len(survivor.letters()) == 2
+        assert survivor.receive() == []
+
+
+def test_an_interrupt_between_a_letter_and_its_entry_brings_nothing_back() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1})
+    shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
+    (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
+    reject(shop, first)
+    (held,) = shop.receive()
+
+    def interrupt(kind: str, path: str) -> None:
+        if kind == "append" and "orders/00000/ledger" in path:
+            raise KeyboardInterrupt
+
+    shop.files.before_operation = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        reject(shop, held)
+    shop.files.before_operation = None
+    shop.broker.close()
+
+    survivor = Shop(shop.files.kill())
+    assert len(survivor.letters_in_the_end()) == 2
+    assert survivor.receive() == []
+
+
+def test_a_letter_that_nobody_could_look_at_yet_is_looked_at_by_the_next_start() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1})
+    shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
+    (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
+    reject(shop, first)
+    (held,) = shop.receive()
+
+    def interrupt(kind: str, path: str) -> None:
+        if kind == "sync" and "orders.dlq/00000/log" in path:
+            raise KeyboardInterrupt  # when it is stored, and when it is to be believed
+
+    shop.files.before_operation = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        reject(shop, held)
+    shop.files.before_operation = None
+    shop.broker.topic(TOPIC.dead_letters).partitions[0].log.sync()
+    shop.broker.topic(TOPIC).checkpoint()
+
+    survivor = Shop(shop.files.kill())
+    assert len(survivor.letters_in_the_end()) == 2
+
+
+def test_letters_that_are_made_again_from_the_start_are_looked_at() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1})
+    shop.broker.publish(TOPIC, Batch.build([b"%d" % n for n in range(4)]))
+    for _ in range(2):
+        (held,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
+        reject(shop, held)
+    shop.broker.topic(TOPIC).checkpoint()
+    shop.broker.delete_topic(TOPIC.dead_letters)
+    (held,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
+    reject(shop, held)
+    (held,) = shop.receive()
+
+    for survivor in moments(shop, lambda: reject(shop, held), power_cut=False):
+        assert len(survivor.letters_in_the_end()) == 2
+
+
+@pytest.mark.parametrize("origin", ['"partition": -5, "offset": 0', '"partition": 0, "offset": -1'])
+def test_a_letter_that_somebody_made_up_does_no_harm(origin: str) -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1})
+    shop.broker.publish(TOPIC, Batch.build([b"alive"]))
+    (held,) = shop.receive()
+    story = (
+        f'{{"topic": "orders", {origin}, "id": "x", "group": "billing", "reason": "expired", '
+        '"attempts": 1, "published_at_us": 0}'
+    )
+    made_up = Batch.build([b"?"], headers=[{ORIGIN_HEADER: story.encode()}])
+    shop.broker.create_topic(TOPIC.dead_letters, {})
+    shop.broker.publish(TOPIC.dead_letters, made_up)
+
+    survivor = Shop(shop.files.kill())
+    assert not survivor.broker.ack(TOPIC, 0, "billing", held.nonce, None).refused
+
+
+def test_a_full_disk_keeps_no_broker_from_starting_after_a_letter() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1})
+    shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
+    (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
+    reject(shop, first)
+    (held,) = shop.receive()
+    shop.files.fail("append", error=errno.ENOSPC, path="orders/00000/ledger/")
+    with pytest.raises(DiskFull):
+        reject(shop, held)
+    files = shop.files.kill()
+    files.fail("append", error=errno.ENOSPC, path="/ledger/", times=100)
+
+    survivor = Shop(files)
+
+    files.mend()
+    assert len(survivor.letters()) == 2
+    assert survivor.receive() == []
 
 
 def test_letters_of_a_topic_that_was_deleted_say_nothing_about_its_successor() -> None:

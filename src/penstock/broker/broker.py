@@ -19,7 +19,12 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from penstock.broker.burials import Burials, NoDeadLetterTopic, finish_burials
+from penstock.broker.burials import (
+    Burials,
+    NoDeadLetterTopic,
+    checkpoint_all,
+    finish_burials,
+)
 from penstock.broker.chores import TopicChores
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.housekeeper import Housekeeper
@@ -118,8 +123,7 @@ class Broker:
             for name in self._catalog:
                 self._open(name)
             for name, topic in self._topics.items():
-                if name.dead_letters in self._topics:
-                    finish_burials(topic, self._burials(name))
+                finish_burials(topic, self._burials(name))
             self.streams = Streams(
                 self._store.groups(), self, ProgressInbox(self.folder, self._files)
             )
@@ -184,6 +188,9 @@ class Broker:
             self._close(name)
             self.latencies.forget(name)
             self._store.remove_topic(name)
+        for other, topic in list(self._topics.items()):
+            if other.dead_letters == name:
+                checkpoint_all(topic)  # new letters would have the offsets of old ones
         self.streams.topics_changed(deleted=name)
 
     def topics(self, namespace: str | None = None) -> list[TopicName]:

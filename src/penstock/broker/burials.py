@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -12,6 +13,7 @@ from penstock.broker.names import TopicName
 from penstock.broker.structs import ORIGIN_HEADER, Origin
 from penstock.broker.topic import Topic
 from penstock.delivery.picking import DeadLetter
+from penstock.errors import DiskFull, PenstockError
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch, Message
 
@@ -57,8 +59,17 @@ class Burials:
         dead = self._dead()
         return [] if dead is None else [each.log.durable_end for each in dead.partitions]
 
+    def sync(self) -> bool:
+        """Try to make all letters durable; whether they are."""
+        dead = self._dead()
+        logs = [each.log for each in dead.partitions] if dead else []
+        for log in logs:
+            with suppress(PenstockError):
+                log.sync()
+        return all(log.durable_end == log.end for log in logs)
+
     def since(self, ends: Sequence[int]) -> Iterator[Origin]:
-        """Where the letters come from that were stored since they ended there."""
+        """Where the letters come from that were stored since they ended there, and will last."""
         dead = self._dead()
         for partition in dead.partitions if dead else ():
             known = partition.number < len(ends)
@@ -75,26 +86,37 @@ def finish_burials(topic: Topic, burials: Burials) -> int:
     letter before it, so that only those since the oldest one are looked at.
     """
     known = [partition.letters_known for partition in topic.partitions]
+    if not burials.ends() and any(known):
+        # Their topic is gone. If it is made again, its letters are all to be looked at.
+        checkpoint_all(topic)
     stored = 0
     finished = 0
     for origin in burials.since([min(ends) for ends in zip(*known, strict=False)]):
         stored += 1
-        if origin.topic == topic.name.topic and origin.partition < len(topic.partitions):
+        if origin.topic == topic.name.topic and 0 <= origin.partition < len(topic.partitions):
             finished += topic.partitions[origin.partition].finish_buried(origin)
     if stored > _LETTERS_LOOKED_AT_MAX:
-        for partition in topic.partitions:
-            partition.checkpoint()  # so that nobody has to look at as many again
+        checkpoint_all(topic)  # so that nobody has to look at as many again
     return finished
 
 
+def checkpoint_all(topic: Topic) -> None:
+    """Note where the dead letters of a topic end now, if there is room to do so."""
+    with suppress(DiskFull):
+        for partition in topic.partitions:
+            partition.checkpoint()
+
+
 def _origins(log: LocalLog, offset: int) -> Iterator[Origin]:
-    if offset > log.end:  # it was deleted, and is another one
+    end = log.durable_end
+    if offset > end:  # they were lost, in a topic that has no fsync
         offset = 0
     offset = max(offset, log.start)
-    while offset < log.end:
+    while offset < end:
         read = log.read(offset)
         for message in read.messages():
-            yield origin_of(message)
+            if message.offset < end:
+                yield origin_of(message)
         offset = read.next_offset
 
 

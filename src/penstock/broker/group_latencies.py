@@ -140,7 +140,7 @@ class GroupLatencies:
         histogram = self._open.get((minute_us, slot))
         if histogram is None:
             histogram = self._open[minute_us, slot] = Histogram()
-        histogram.add_many(np.maximum(took_us, 0), counts)
+        histogram.add(np.maximum(took_us, 0), counts)
 
     def _count_samples(self) -> None:
         numbers = self._samples[:]

@@ -39,17 +39,7 @@ class Histogram:
     def count(self) -> int:
         return sum(self.buckets.values())
 
-    def add(self, took_us: int, count: int = 1) -> None:
-        """Several things took the same time, which is not negative."""
-        shift = took_us.bit_length() - 3
-        bucket = (shift << 2) + (took_us >> shift) if shift > 0 else took_us
-        buckets = self.buckets
-        buckets[bucket] = buckets.get(bucket, 0) + count
-        self.sum_us += took_us * count
-        if took_us > self.max_us:
-            self.max_us = took_us
-
-    def add_many(self, took_us: Int64s, counts: Int64s) -> None:
+    def add(self, took_us: Int64s, counts: Int64s) -> None:
         """So many things took each of these times, none of which is negative."""
         known = np.minimum(took_us, _EXACT_MAX)
         shifts = np.maximum(np.frexp(known)[1].astype(np.int64) - 3, 0)

@@ -167,7 +167,11 @@ class Latencies:
 
     def forget_group(self, topic: TopicName, group: str) -> None:
         """A group is deleted; what it did stays in the history of the topic."""
-        self._groups(topic).pop(group, None)
+        with self._lock:
+            known = self._groups(topic).pop(group, None)
+            if known is not None:
+                minutes, _ = known.take_finished(None)
+                self._unstored += [(topic, group, each) for each in minutes]
 
     def store(self, now_ns: int) -> int | None:
         """Store the minutes that are over; when the next one is."""

@@ -25,7 +25,7 @@ from penstock.broker.source import LogSource
 from penstock.broker.structs import SETTLED, Delivered, Origin, Settled
 from penstock.clock import Clock
 from penstock.delivery import ledger
-from penstock.delivery.ledger import Acked, Leased
+from penstock.delivery.ledger import Acked, Event, Leased
 from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.picking import DeadLetter
 from penstock.delivery.producers import Duplicate, Producers
@@ -33,6 +33,7 @@ from penstock.delivery.queue import Decision, GroupQueue, Policy, Stats
 from penstock.delivery.receipts import NONCE_BITS
 from penstock.delivery.state import GroupState
 from penstock.delivery.timers import NEVER
+from penstock.errors import DiskFull
 from penstock.log.base import DONE, Appended
 from penstock.log.local import LocalLog
 from penstock.log.segment import Segment
@@ -57,8 +58,11 @@ class DeadLetterStore(Protocol):
     def ends(self) -> list[int]:
         """Where the letters end."""
 
+    def sync(self) -> bool:
+        """Try to make all letters durable; whether they are."""
+
     def since(self, ends: Sequence[int]) -> Iterable[Origin]:
-        """Of each letter that was stored since they ended there: what it was."""
+        """Of each durable letter that was stored since they ended there: what it was."""
 
 
 class _Checkpoint(msgspec.Struct, array_like=True):
@@ -102,7 +106,9 @@ class Partition:
         self._clock = clock
         self._letters = letters
         self.letters_known: list[int] = []
-        """Where the dead letters ended at the last checkpoint: it knows of all before."""
+        """Where the dead letters ended at the checkpoint that this life began with."""
+        self._letters_in_doubt: list[int] | None = None
+        """Where they ended before some were stored whose messages may not be done."""
         self._checkpoint_log_bytes = 0
         self._checkpointed: tuple[int, int, list[int]] | None = None
         self._sized: Segment | None = None
@@ -255,8 +261,11 @@ class Partition:
         with self.lock:
             if not self._is_buried_alive(origin):
                 return False
-            done = Acked(origin.nonce, Offsets.one(origin.offset))
-            self._carry_out(origin.group, self.queues[origin.group], Decision((done,)))
+            queue, done = self.queues[origin.group], Acked(origin.nonce, Offsets.one(origin.offset))
+            try:
+                self._believe(origin.group, queue, (done,))
+            except DiskFull:  # then the next start finds it again, or a checkpoint says it
+                queue.apply((done,))
             return True
 
     def unfinished(self, group: str, after: int, limit: int) -> list[Message]:
@@ -374,7 +383,9 @@ class Partition:
         """Write down the whole state, so that a restart is quick."""
         self.log.sync()  # most of it now, so that nobody has to wait for it below
         with self.lock:
-            letters_known = self._letters.ends()
+            letters_known = self._letters_in_doubt
+            if letters_known is None:
+                letters_known = self._letters.ends()
             if self._checkpointed == (self.log.end, self.journal.log.end, letters_known):
                 return
             with self._publish_lock:
@@ -408,31 +419,52 @@ class Partition:
             deadline = queue.next_deadline()
 
     def _carry_out(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
-        letters = decision.dead_letters
-        letters_end = self._letters.ends() if letters else []
-        try:
-            for letter in letters:
-                self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
-            durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
-        except Exception:
-            if letters:
-                self._believe_letters(letters_end)
-            raise
-        queue.apply(decision.events)
+        if decision.dead_letters:
+            return self._give_up(group, queue, decision)
+        return self._believe(group, queue, decision.events)
+
+    def _believe(self, group: str, queue: GroupQueue, events: tuple[Event, ...]) -> Future[None]:
+        durable = self.journal.append(_events_of(group) + ledger.encode(events))
+        queue.apply(events)
         if self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
             self.look_if_checkpoint_is_due()
         return durable
 
-    def _believe_letters(self, letters_end: list[int]) -> None:
-        """Messages are done whose letters were stored before something failed.
+    def _give_up(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
+        """Store dead letters, and then what else was decided. A stored letter is final."""
+        in_doubt = self._letters_in_doubt
+        if in_doubt is None:
+            self._letters_in_doubt = self._letters.ends()
+        try:
+            if self.journal.log.config.fsync != "never":
+                self.journal.log.sync()  # a letter names a lease, which must not be lost before it
+            for letter in decision.dead_letters:
+                self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
+            durable = self._believe(group, queue, decision.events)
+        except BaseException:  # Ctrl-C too
+            self._believe_letters()
+            raise
+        self._letters_in_doubt = in_doubt
+        return durable
 
-        The ledger does not say so. The letters do, if a start has to find out.
+    def _believe_letters(self) -> None:
+        """Messages are done whose letters were stored, and are durable, before something failed.
+
+        The ledger does not say so. The letters do, if a start has to find out; until all of them
+        are known to last, no checkpoint says that they need not be looked at.
         """
-        for origin in self._letters.since(letters_end):
+        assert self._letters_in_doubt is not None
+        all_last = self._letters.sync()
+        groups = set()
+        for origin in self._letters.since(self._letters_in_doubt):
             if origin.partition == self.number and self._is_buried_alive(origin):
                 done = Acked(origin.nonce, Offsets.one(origin.offset))
                 self.queues[origin.group].apply((done,))
-                self._renew(origin.group)  # a lane may have it in its read-ahead
+                groups.add(origin.group)
+        for group in groups:
+            self._renew(group)  # a lane may have them in its read-ahead
+        if all_last:
+            self._letters_in_doubt = None
 
     def _renew(self, group: str) -> None:
         """Go on with what is known of a group, as after a restart."""
@@ -443,13 +475,17 @@ class Partition:
     def _is_buried_alive(self, origin: Origin) -> bool:
         """Whether the message of a letter is still to be done."""
         queue = self.queues.get(origin.group)
-        if queue is None or not queue.may_give_up(origin.nonce, origin.offset):
+        if queue is None or not self.log.start <= origin.offset < self.log.end:
+            return False
+        if not queue.may_give_up(origin.nonce, origin.offset):
             return False
         # The topic may be another one by now, or have lost its end and got a new one.
-        found = (
-            self.source.fetch(Offsets.one(origin.offset)) if origin.offset < self.log.end else []
+        found = self.source.fetch(Offsets.one(origin.offset))
+        return any(
+            message.id == origin.id and (origin.nonce or message.expires_at_us is not None)
+            for batch in found
+            for message in batch.messages()
         )
-        return any(message.id == origin.id for batch in found for message in batch.messages())
 
     def _look_at(self, deadline_ns: int) -> None:
         """Something falls due then that may be earlier than all else."""
