@@ -47,13 +47,26 @@ async def connect_async(
 ) -> AsyncClient:
     if not is_url(target):
         how.refuse_for_folder()
-        broker = await asyncio.to_thread(open_broker, target, namespace, auto_create)
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(open_broker, target, namespace, auto_create)
+        )
+        try:
+            broker = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
         return AsyncClient(broker, namespace)
     from penstock.client.remote.connecting import connect_remote_async  # noqa: PLC0415
 
     _refuse_auto_create(auto_create)
     client = await connect_remote_async(os.fspath(target), namespace, how.config())
     return cast(AsyncClient, client)
+
+
+def _close_unwanted(opening: asyncio.Future[Broker]) -> None:
+    """Nobody waits for the broker any more, and its folder would stay locked."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.get_loop().run_in_executor(None, opening.result().close)
 
 
 class How:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Sequence
@@ -331,8 +332,22 @@ class Stream(Iterated, StreamReader):
 class AsyncStream(AsyncIterated, StreamReader):
     """The same for `async for`."""
 
-    next = awaiting(StreamReader._next)
     commit = awaiting(StreamReader._commit)
     seek = threaded(StreamReader._seek)
     leave = threaded(StreamReader._leave)
-    _enter = threaded(StreamReader._join_group)
+    _read = awaiting(StreamReader._next)
+    _join_aside = threaded(StreamReader._join_group)
+
+    async def next(self, timeout_s: float | None = None) -> StreamMessage | None:
+        """The next message; None when time is up."""
+        if self._member.generation is None:
+            await self._enter()  # a join waits for the disk, and is not for the event loop
+        return await self._read(timeout_s)
+
+    async def _enter(self) -> None:
+        try:
+            await self._join_aside()
+        except asyncio.CancelledError:
+            # The thread goes on. Nobody would read what the group gives to this member.
+            await asyncio.shield(self.leave(failed=True))
+            raise

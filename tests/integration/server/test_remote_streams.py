@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.client.remote import reader
 from tests.integration.broker.world import Background, World, until
 from tests.integration.server.running import RunningServer
 
@@ -106,3 +107,19 @@ def test_news_that_come_while_nobody_waits_are_not_lost(ps: Any, server: Running
             waiting = Background(lambda: stream.next(20))
             ps.publish("orders", b"%d" % n)
             assert waiting.result().value == b"%d" % n
+
+
+def test_somebody_beats_again_after_a_message_that_took_very_long(
+    ps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_POLL_EVERY_NS_MAX", 0)  # nothing is quick enough
+    ps.create_topic("orders")
+    ps.publish_batch("orders", [b"a", b"b"])
+    with ps.stream("orders", "audit") as stream:
+        assert stream.next(10).value == b"a"
+        first = stream._beating
+        first.join(30)
+        assert not first.is_alive()
+        monkeypatch.undo()
+        assert stream.next(10).value == b"b"
+        assert stream._beating.is_alive()

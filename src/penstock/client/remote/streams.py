@@ -29,18 +29,32 @@ class RemoteStream(Iterated, RemoteReader):
     ) -> None:
         super().__init__(asking, topics, group, start, config, threading.Lock())
         self._stopped = threading.Event()
+        self._beating: threading.Thread | None = None
         run(self.ask_enter())
-        threading.Thread(target=self._beat_on, name="penstock-heartbeat", daemon=True).start()
+        self._start_beating()
 
-    next = blocking(RemoteReader.ask_next)
+    _read = blocking(RemoteReader.ask_next)
     commit = blocking(RemoteReader.ask_commit)
     seek = blocking(RemoteReader.ask_seek)
     _leave_group = blocking(RemoteReader.ask_leave)
+
+    def next(self, timeout_s: float | None = None) -> StreamMessage | None:
+        """The next message; None when time is up."""
+        self._start_beating()
+        return self._read(timeout_s)
 
     def leave(self, *, failed: bool = False) -> None:
         """Commit and leave the group; others get the partitions at once."""
         self._stopped.set()
         self._leave_group(failed=failed)
+
+    def _start_beating(self) -> None:
+        """It ends by itself when the reader is busy with one message for very long."""
+        if self._beating is None or not self._beating.is_alive():
+            self._beating = threading.Thread(
+                target=self._beat_on, name="penstock-heartbeat", daemon=True
+            )
+            self._beating.start()
 
     def _beat_on(self) -> None:
         wait_s: float | None = 0.0
@@ -83,7 +97,7 @@ class AsyncRemoteStream(AsyncIterated, RemoteReader):
         self._start_beating()
 
     def _start_beating(self) -> None:
-        if self._beating is None:
+        if self._beating is None or self._beating.done():
             self._beating = asyncio.create_task(self._beat_on())
 
     async def _beat_on(self) -> None:
