@@ -86,19 +86,18 @@ class Producer(Closing):
         """Add a message to the batch of its partition. `result()` of what returns is its offset."""
         if key is None and self._is_alone:
             appender = self._appenders[0]
-            if headers is None and priority == 2 and ttl is None:
-                sent = appender.send_value(value)
-                if not sent.row:  # the first of a batch: a good moment to look for new partitions
-                    self._open_appenders()
-                return sent
         else:
             appender = self._appenders[self._partition_of(key)]
-        expires_at_us = None
-        if ttl is not None:
-            expires_at_us = self._now_us() + parse_ttl_us(ttl)
-        return appender.send(
-            value, key, headers=headers, priority=priority, expires_at_us=expires_at_us
-        )
+        if key is None and headers is None and priority == 2 and ttl is None:
+            sent = appender.send_value(value)
+        else:
+            expires_at_us = None if ttl is None else self._now_us() + parse_ttl_us(ttl)
+            sent = appender.send(
+                value, key, headers=headers, priority=priority, expires_at_us=expires_at_us
+            )
+        if not sent.row:  # the first of a batch: a good moment to look for new partitions
+            self._open_appenders()
+        return sent
 
     def flush(self) -> None:
         """Send everything that is waiting. Raises the first error of a batch that failed."""

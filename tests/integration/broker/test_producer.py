@@ -126,6 +126,18 @@ def test_a_producer_follows_when_partitions_are_added(world: World) -> None:
     assert all(ps.publish("orders", b"z", key=k).partition == p for k, p in where.items())
 
 
+@pytest.mark.parametrize("how", [{}, {"priority": "high"}, {"ttl": "1h"}])
+def test_without_keys_it_follows_from_the_next_batch_on(world: World, how: dict[str, str]) -> None:
+    ps = world.ps
+    ps.create_topic("orders")
+    with ps.producer("orders", messages_max=10, linger="1h") as out:
+        out.send(b"x", **how)
+        ps.alter_topic("orders", partitions=3)
+        for _ in range(59):
+            out.send(b"x", **how)
+    assert {m.partition for m in ps.receive("orders", "g", 100)} == {0, 1, 2}
+
+
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_bad_message_does_not_spoil_the_others(world: World, partitions: int) -> None:
     world.ps.create_topic("orders", message_bytes_max=100, partitions=partitions)
