@@ -14,7 +14,7 @@ BROKER_BUGS = [
     # What is believed, and when.
     Bug(
         "an ack is believed before it is in the ledger",
-        "broker/partition.py",
+        "broker/ledgered.py",
         """\
         durable = self.journal.append(_events_of(group) + ledger.encode(events))
         queue.apply(events)
@@ -27,7 +27,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "a dead letter is stored after the event that lets its message go",
-        "broker/partition.py",
+        "broker/ledgered.py",
         """\
             for letter in decision.dead_letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
@@ -42,7 +42,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "a lease can be lost that a letter names",
-        "broker/partition.py",
+        "broker/ledgered.py",
         """\
             if self.journal.log.config.fsync != "never":
                 self.journal.log.sync()""",
@@ -60,7 +60,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "letters that may not last are taken for known",
-        "broker/partition.py",
+        "broker/ledgered.py",
         "            letters_known = self._letters_in_doubt\n",
         "            letters_known = None\n",
         CRASHES,
@@ -100,21 +100,21 @@ BROKER_BUGS = [
     ),
     Bug(
         "a letter is taken for that of any message at its offset",
-        "broker/partition.py",
+        "broker/ledgered.py",
         "message.id == origin.id and (origin.nonce or message.expires_at_us is not None)",
         "True",
         CRASHES,
     ),
     Bug(
         "a letter is forgotten when the entry about it finds no room",
-        "broker/partition.py",
+        "broker/ledgered.py",
         "            self._believe_letters()\n",
         "            pass\n",
         CRASHES,
     ),
     Bug(
         "a lane still has what became a letter in its read-ahead",
-        "broker/partition.py",
+        "broker/ledgered.py",
         "            self._renew(group)  # a lane may have them in its read-ahead\n",
         "            pass\n",
         CRASHES,
@@ -152,7 +152,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "a checkpoint speaks of messages that a power cut can still take",
-        "broker/partition.py",
+        "broker/ledgered.py",
         """\
         self.log.sync()  # most of it now, so that nobody has to wait for it below
         with self.lock:
@@ -180,7 +180,7 @@ BROKER_BUGS = [
     # What a restart has to know.
     Bug(
         "the sequence of an idempotent producer is not recovered",
-        "broker/partition.py",
+        "broker/ledgered.py",
         "            elif header.producer_id > 0:\n",
         "            elif header.producer_id > 1 << 63:\n",
         f"{INTEGRATION}/test_producer.py::test_a_batch_that_is_sent_again_is_not_stored_twice",
@@ -201,7 +201,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "what the log lost is still acked in the ledger",
-        "broker/partition.py",
+        "broker/ledgered.py",
         "            for decision in (queue.truncate(self.log.end), queue.trim(self.log.start)):\n",
         "            for decision in (queue.trim(self.log.start),):\n",
         CRASHES,
@@ -284,7 +284,7 @@ BROKER_BUGS = [
     # Groups, and who waits.
     Bug(
         "groups share what is in flight",
-        "broker/partition.py",
+        "broker/ledgered.py",
         """\
             self._carry_out(group, queue, first)
             self.queues[group] = queue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.broker.names import TopicName
-from penstock.broker.partition import Delivered
+from penstock.broker.structs import Delivered
 from penstock.delivery.offsets import Offsets
 from penstock.errors import AlreadySettled, DeliveryError, InvalidReceipt, LeaseLost
 from tests.simulation.broker_model import DONE, READY, PartitionModel, Story, require, row_of

@@ -14,8 +14,7 @@ import pytest
 
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.broker.names import TopicName
-from penstock.broker.partition import Delivered
-from penstock.broker.structs import ORIGIN_HEADER
+from penstock.broker.structs import ORIGIN_HEADER, Delivered
 from penstock.broker.topic import Producer
 from penstock.clock import ManualClock
 from penstock.delivery.offsets import Offsets

@@ -12,7 +12,7 @@ import pytest
 
 import penstock
 from penstock import errors
-from penstock.broker import broker, catalog, delays, latencies, partition, settings, streams
+from penstock.broker import broker, catalog, delays, latencies, ledgered, settings, streams
 from penstock.broker.broker import BrokerConfig
 from penstock.broker.names import group_name, topic_name
 from penstock.broker.settings import DEAD_LETTER_SETTINGS, TopicSettings, parse_settings
@@ -240,9 +240,9 @@ def test_checkpoints_are_written_when_the_page_says() -> None:
     documented = {row[0]: row[1] for row in rows(BROKER, "Checkpoints")}
     assert documented == {
         "ledger": (
-            f"{size(partition.CHECKPOINT_LEDGER_BYTES)} of entries or as much as the last "
-            f"checkpoint took, {size(partition.CHECKPOINT_LOG_BYTES)} of messages, or "
-            f"{partition.CHECKPOINT_FRAMES:,} frames"
+            f"{size(ledgered.CHECKPOINT_LEDGER_BYTES)} of entries or as much as the last "
+            f"checkpoint took, {size(ledgered.CHECKPOINT_LOG_BYTES)} of messages, or "
+            f"{ledgered.CHECKPOINT_FRAMES:,} frames"
         ),
         "journal of delays": f"{size(delays.CHECKPOINT_BYTES)} of entries",
         "stream groups": f"{size(streams._CHECKPOINT_BYTES)} of entries",

@@ -19,8 +19,9 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.delays import Delays
 from penstock.broker.journal import Journal, journal_config
 from penstock.broker.latencies import Latencies, latency_log_config
+from penstock.broker.ledgered import DeadLetterStore
 from penstock.broker.names import TopicName
-from penstock.broker.partition import DeadLetterStore, Partition
+from penstock.broker.partition import Partition
 from penstock.broker.settings import TopicSettings
 from penstock.broker.topic import Topic, moved_ids
 from penstock.clock import Clock

@@ -1,0 +1,329 @@
+"""The groups of a partition, and their ledger: what is stored before it is believed.
+
+The ledger is a journal with an entry for each decision of a group, and checkpoints. All that
+concerns delivery happens under the partition's lock, in this order: dead letters are stored, the
+events are appended to the ledger, then they are believed. A crash between two of these loses
+nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import lru_cache
+from typing import Protocol
+
+import msgspec
+
+from penstock.broker.group_latencies import TopicLatencies
+from penstock.broker.journal import Journal
+from penstock.broker.rates import GroupRates, Meter
+from penstock.broker.source import LogSource
+from penstock.broker.structs import Origin
+from penstock.clock import Clock
+from penstock.delivery import ledger
+from penstock.delivery.ledger import Acked, Event
+from penstock.delivery.offsets import Offsets
+from penstock.delivery.picking import DeadLetter
+from penstock.delivery.producers import Producers
+from penstock.delivery.queue import Decision, GroupQueue, Policy
+from penstock.delivery.state import GroupState
+from penstock.errors import DiskFull
+from penstock.log.local import LocalLog
+from penstock.log.segment import Segment
+from penstock.record.batch import Batch
+
+MOVED = -1
+"""In place of a producer id: the frame holds delayed messages that fell due, with their ids."""
+
+CHECKPOINT_LEDGER_BYTES = 8 << 20  # or as much as the last checkpoint itself took
+CHECKPOINT_LOG_BYTES = 256 << 20
+CHECKPOINT_FRAMES = 100_000  # of the log: a restart looks at each
+_EVENTS, _CHECKPOINT, _GROUP_DELETED = b"\x00", b"\x01", b"\x02"
+
+
+class DeadLetterStore(Protocol):
+    """Where the messages of a topic are stored that were given up."""
+
+    def store(self, partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
+        """Store messages of a partition that a group gave up; they last once this returns."""
+
+    def ends(self) -> list[int]:
+        """Where the letters end."""
+
+    def sync(self) -> bool:
+        """Try to make all letters durable; whether they are."""
+
+    def since(self, ends: Sequence[int]) -> Iterable[Origin]:
+        """Of each durable letter that was stored since they ended there: what it was."""
+
+
+class _Checkpoint(msgspec.Struct, array_like=True):
+    """Everything that the ledger, and the frames of the log below `log_offset`, say."""
+
+    groups: dict[str, bytes]
+    producers: bytes
+    log_offset: int
+    letters_known: list[int] = []  # where the dead letters ended
+
+
+_checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint)
+
+
+class LedgeredPartition:
+    """What is known of a partition, how it is written down, and how a start finds it again."""
+
+    def __init__(
+        self,
+        number: int,
+        log: LocalLog,
+        journal: Journal,
+        policy: Policy,
+        clock: Clock,
+        letters: DeadLetterStore,
+        latencies: TopicLatencies,
+    ) -> None:
+        self.number = number
+        self.log = log
+        self.journal = journal
+        self.source = LogSource(log)
+        self.queues: dict[str, GroupQueue] = {}
+        self.producers = Producers()
+        self.published = Meter()
+        self.rates: defaultdict[str, GroupRates] = defaultdict(GroupRates)
+        self.latencies = latencies
+        self.lock = threading.Lock()
+        self.plan_look: Callable[[int], None] = lambda deadline_ns: None
+        """Set by the broker: the partition wants to be looked at then."""
+        self._look_ns = 0  # when it will be; until `next_look` was asked, nobody looks
+        self._publish_lock = threading.Lock()
+        self._policy = policy
+        self._clock = clock
+        self._letters = letters
+        self.letters_known: list[int] = []
+        """Where the dead letters ended at the checkpoint that this life began with."""
+        self._letters_in_doubt: list[int] | None = None
+        """Where they ended before some were stored whose messages may not be done."""
+        self._checkpoint_log_bytes = 0
+        self._checkpointed: tuple[int, int, list[int]] | None = None
+        self._sized: Segment | None = None
+        self._log_grew = False
+        self._frames = 0  # since the last checkpoint; one that two threads count as one is no harm
+        self._checkpoint_offset = 0  # the state of producers is that of the frames below, or newer
+        self.moved_at: list[int] = []
+        """Where in the log delayed messages lie that no checkpoint knows of."""
+        self._recover()
+
+    def queue(self, group: str, start: int | None = None) -> GroupQueue:
+        """The queue of a group; a new one begins at `start`, by default with the oldest message."""
+        queue = self.queues.get(group)
+        if queue is None:
+            queue = GroupQueue(GroupState(0), self._policy, self._clock.monotonic_ns())
+            first = queue.seek(self.log.start if start is None else start)
+            self._carry_out(group, queue, first)
+            self.queues[group] = queue
+        return queue
+
+    def delete_group(self, group: str) -> bool:
+        with self.lock:
+            if group not in self.queues:
+                return False
+            self.journal.append(_GROUP_DELETED + group.encode())
+            del self.queues[group]
+            self.rates.pop(group, None)
+            return True
+
+    def set_policy(self, policy: Policy) -> None:
+        with self.lock:
+            self._policy = policy
+            for group in self.queues:
+                self._renew(group)
+
+    def finish_buried(self, origin: Origin) -> bool:
+        """The message of a dead letter is done, if it is not; whether it was not."""
+        with self.lock:
+            if not self._is_buried_alive(origin):
+                return False
+            queue, done = self.queues[origin.group], Acked(origin.nonce, Offsets.one(origin.offset))
+            try:
+                self._believe(origin.group, queue, (done,))
+            except DiskFull:  # then the next start finds it again, or a checkpoint says it
+                queue.apply((done,))
+            return True
+
+    def checkpoint_is_due(self) -> bool:
+        active = self.log.segments[-1]
+        if active is not self._sized:  # asked very often: the size of many segments takes a while
+            self._sized = active
+            grown_bytes = self.log.size_bytes - self._checkpoint_log_bytes
+            self._log_grew = grown_bytes > CHECKPOINT_LOG_BYTES
+        return (
+            self._log_grew
+            or self._frames > CHECKPOINT_FRAMES
+            or self.journal.bytes_since_checkpoint
+            > max(CHECKPOINT_LEDGER_BYTES, self.journal.checkpoint_bytes)
+        )
+
+    def look_if_checkpoint_is_due(self) -> None:
+        if self.checkpoint_is_due():
+            self.plan_look(self._clock.monotonic_ns())
+
+    def checkpoint(self) -> None:
+        """Write down the whole state, so that a restart is quick."""
+        self.log.sync()  # most of it now, so that nobody has to wait for it below
+        with self.lock:
+            letters_known = self._letters_in_doubt
+            if letters_known is None:
+                letters_known = self._letters.ends()
+            if self._checkpointed == (self.log.end, self.journal.log.end, letters_known):
+                return
+            with self._publish_lock:
+                log_offset, producers = self.log.end, self.producers.snapshot()
+                self.log.sync()  # the state below speaks of messages that must not be lost
+            now_ns = self._clock.monotonic_ns()
+            groups = {name: queue.snapshot(now_ns) for name, queue in self.queues.items()}
+            image = _Checkpoint(groups, producers, log_offset, letters_known)
+            marked = self.journal.mark(_CHECKPOINT + msgspec.msgpack.encode(image))
+            self._checkpoint_log_bytes = self.log.size_bytes
+            self._log_grew = False
+            self._frames = 0
+            self._checkpoint_offset = log_offset
+            self._checkpointed = self.log.end, self.journal.log.end, letters_known
+        self.journal.drop_before(marked)
+
+    # The lock is held.
+
+    def _carry_out(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
+        if decision.dead_letters:
+            return self._give_up(group, queue, decision)
+        return self._believe(group, queue, decision.events)
+
+    def _believe(self, group: str, queue: GroupQueue, events: tuple[Event, ...]) -> Future[None]:
+        durable = self.journal.append(_events_of(group) + ledger.encode(events))
+        queue.apply(events)
+        if self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
+            self.look_if_checkpoint_is_due()
+        return durable
+
+    def _give_up(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
+        """Store dead letters, and then what else was decided. A stored letter is final."""
+        in_doubt = self._letters_in_doubt
+        if in_doubt is None:
+            self._letters_in_doubt = self._letters.ends()
+        try:
+            if self.journal.log.config.fsync != "never":
+                self.journal.log.sync()  # a letter names a lease, which must not be lost before it
+            for letter in decision.dead_letters:
+                self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
+            durable = self._believe(group, queue, decision.events)
+        except BaseException:  # Ctrl-C too
+            self._believe_letters()
+            raise
+        self._letters_in_doubt = in_doubt
+        return durable
+
+    def _believe_letters(self) -> None:
+        """Messages are done whose letters were stored, and are durable, before something failed.
+
+        The ledger does not say so. The letters do, if a start has to find out; until all of them
+        are known to last, no checkpoint says that they need not be looked at.
+        """
+        assert self._letters_in_doubt is not None
+        all_last = self._letters.sync()
+        groups = set()
+        for origin in self._letters.since(self._letters_in_doubt):
+            if origin.partition == self.number and self._is_buried_alive(origin):
+                done = Acked(origin.nonce, Offsets.one(origin.offset))
+                self.queues[origin.group].apply((done,))
+                groups.add(origin.group)
+        for group in groups:
+            self._renew(group)  # a lane may have them in its read-ahead
+        if all_last:
+            self._letters_in_doubt = None
+
+    def _renew(self, group: str) -> None:
+        """Go on with what is known of a group, as after a restart."""
+        now_ns = self._clock.monotonic_ns()
+        state = GroupState.restore(self.queues[group].snapshot(now_ns))
+        self.queues[group] = GroupQueue(state, self._policy, now_ns)
+
+    def _is_buried_alive(self, origin: Origin) -> bool:
+        """Whether the message of a letter is still to be done."""
+        queue = self.queues.get(origin.group)
+        if queue is None or not self.log.start <= origin.offset < self.log.end:
+            return False
+        if not queue.may_give_up(origin.nonce, origin.offset):
+            return False
+        # The topic may be another one by now, or have lost its end and got a new one.
+        found = self.source.fetch(Offsets.one(origin.offset))
+        return any(
+            message.id == origin.id and (origin.nonce or message.expires_at_us is not None)
+            for batch in found
+            for message in batch.messages()
+        )
+
+    def _new_queue(self, now_ns: int) -> GroupQueue:
+        """Of a group that nobody knows: nobody of that name was given anything."""
+        return GroupQueue(GroupState(self.log.start), self._policy, now_ns)
+
+    def _recover(self) -> None:
+        """Fold the ledger, then the frames that came after its checkpoint."""
+        states: dict[str, GroupState] = {}
+        log_offset = self.log.start
+        kind = b""
+        for entry in self.journal.entries():
+            kind, rest = entry[:1], entry[1:]
+            if kind == _EVENTS:
+                name_bytes = rest[0]
+                group = rest[1 : 1 + name_bytes].decode()
+                events = ledger.decode(rest[1 + name_bytes :])
+                state = states.get(group)
+                if state is None:
+                    state = states[group] = GroupState(0)
+                state.apply(events)
+            elif kind == _GROUP_DELETED:
+                states.pop(rest.decode(), None)
+            elif kind == _CHECKPOINT:
+                image = _checkpoint_decoder.decode(rest)
+                states = {name: GroupState.restore(data) for name, data in image.groups.items()}
+                self.producers.restore(image.producers)
+                log_offset = max(image.log_offset, self.log.start)
+                self.letters_known = image.letters_known
+        journal_end = self.journal.log.end
+        now_ns = self._clock.monotonic_ns()
+        for group, state in states.items():
+            queue = self.queues[group] = GroupQueue(state, self._policy, now_ns)
+            # After a power cut the ledger may know of messages that the log has lost.
+            for decision in (queue.truncate(self.log.end), queue.trim(self.log.start)):
+                if decision.events:
+                    self._carry_out(group, queue, decision)
+        if self.queues:
+            # Before new messages get the offsets of those that were lost, and last longer.
+            self.journal.log.sync()
+        log_offset = self._checkpoint_offset = min(log_offset, self.log.end)
+        if log_offset == self.log.end:
+            self._checkpoint_log_bytes = self.log.size_bytes
+            if kind == _CHECKPOINT and not any(q.state.outstanding for q in self.queues.values()):
+                # Nothing happened since, and no lease goes on from here: it need not be written
+                # again when this life ends like that.
+                self._checkpointed = self.log.end, journal_end, self.letters_known
+        for header in self.log.headers(log_offset):
+            self._frames += 1
+            if header.producer_id == MOVED:
+                self.moved_at.append(header.base_offset)
+            elif header.producer_id > 0:
+                self.producers.record(
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    header.row_count,
+                    header.base_offset,
+                )
+
+
+@lru_cache(maxsize=1024)
+def _events_of(group: str) -> bytes:
+    name = group.encode()
+    return _EVENTS + bytes((len(name),)) + name
