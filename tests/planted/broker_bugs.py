@@ -29,13 +29,13 @@ BROKER_BUGS = [
         "a dead letter is stored after the event that lets its message go",
         "broker/ledgered.py",
         """\
-            for letter in decision.dead_letters:
+            for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
             durable = self._believe(group, queue, decision.events)
 """,
         """\
             durable = self._believe(group, queue, decision.events)
-            for letter in decision.dead_letters:
+            for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
 """,
         CRASHES,

@@ -36,12 +36,15 @@ class Burials:
         self._topics = topics
         self._catalog = catalog
 
+    def keeps(self, letter: DeadLetter) -> bool:
+        """Whether such messages are stored at all."""
+        if self._name.is_dead_letters:
+            return False
+        return letter.reason != "expired" or self._catalog.settings(self._name).dead_letter_expired
+
     def store(self, partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
         """Store messages as dead letters; when this returns they are as safe as they will be."""
-        settings = self._catalog.settings(self._name)
-        if letter.reason == "expired" and not settings.dead_letter_expired:
-            return
-        if self._name.is_dead_letters or not batches:
+        if not batches:
             return
         dead = self._dead()
         if dead is None:
@@ -49,7 +52,7 @@ class Burials:
         for batch in batches:
             for letters in to_letters(self._name.topic, partition, group, letter, batch):
                 dead.publish(letters)
-        if settings.fsync != "never":
+        if self._catalog.settings(self._name).fsync != "never":
             # The message is about to be done with: its letter has to last longer than that.
             for each in dead.partitions:
                 each.log.sync()

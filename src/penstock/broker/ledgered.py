@@ -47,6 +47,9 @@ _EVENTS, _CHECKPOINT, _GROUP_DELETED = b"\x00", b"\x01", b"\x02"
 class DeadLetterStore(Protocol):
     """Where the messages of a topic are stored that were given up."""
 
+    def keeps(self, letter: DeadLetter) -> bool:
+        """Whether such messages are stored at all."""
+
     def store(self, partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
         """Store messages of a partition that a group gave up; they last once this returns."""
 
@@ -209,13 +212,16 @@ class LedgeredPartition:
 
     def _give_up(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
         """Store dead letters, and then what else was decided. A stored letter is final."""
+        letters = [letter for letter in decision.dead_letters if self._letters.keeps(letter)]
+        if not letters:
+            return self._believe(group, queue, decision.events)
         in_doubt = self._letters_in_doubt
         if in_doubt is None:
             self._letters_in_doubt = self._letters.ends()
         try:
             if self.journal.log.config.fsync != "never":
-                self.journal.log.sync()  # a letter names a lease, which must not be lost before it
-            for letter in decision.dead_letters:
+                self.journal.log.sync()  # what led to the letters must not be lost before them
+            for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
             durable = self._believe(group, queue, decision.events)
         except BaseException:  # Ctrl-C too
