@@ -14,6 +14,7 @@ CodecName = Literal["none", "lz4", "zstd", "gzip"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 DAY_MS = 24 * 60 * 60 * 1000
+DELAY_MS_MAX = 90 * DAY_MS
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,6 +84,9 @@ SPARK_BUGS = [
         "spark/lake_sink.py",
         """\
             if now == job.ends and job.ends:
+                if rules is not None and lake.rules(job.topic) not in (None, rules):
+                    raise other_rules(folder)
+                lake.sync()
                 continue  # an earlier attempt got so far
             if not job.follows(now, folder == job.table):
 """,
@@ -115,7 +118,7 @@ SPARK_BUGS = [
         "a table is asked how far each partition is at another moment",
         "spark/delta_lake.py",
         "        return {each: table.transaction_version(",
-        "        return {each: self._open().transaction_version(",
+        "        return {each: self._look().transaction_version(",
         LAKE,
     ),
     Bug(
@@ -128,8 +131,8 @@ SPARK_BUGS = [
     Bug(
         "a log without a commit is taken for a table",
         "spark/delta_lake.py",
-        "            return any(map(_COMMIT.fullmatch, os.listdir(",
-        "            return any(map(str, os.listdir(",
+        "            return [name for name in names if _COMMIT.fullmatch(name)]\n",
+        "            return names\n",
         LAKE,
     ),
     Bug(

@@ -16,6 +16,7 @@ import pytest
 import penstock
 from penstock.errors import DataLost, InvalidInput, SparkFailed, TopicNotFound
 from tests.spark.victims import Victim
+from tests.unit.spark.damage import publish_and_damage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +86,84 @@ def test_ctrl_c_while_java_starts_leaves_nobody_behind(shop: str, tmp_path: Path
         assert "Traceback" not in victim.last_words()
     finally:
         victim.kill()
+
+
+SESSION = """
+import signal, sys
+import pytest
+from pyspark.errors import PySparkException
+from penstock.spark.pipelines import session
+
+former = signal.getsignal(signal.SIGINT)
+with session("local[1]") as spark:
+    with pytest.raises(PySparkException):
+        spark.range(1).where("nosuch = 1")
+    frame = spark.range(1).selectExpr("cast(raise_error('no') as string) as value")
+    with pytest.raises(PySparkException):
+        frame.write.format("penstock").mode("append").save(sys.argv[1], topic="again")
+    assert signal.getsignal(signal.SIGINT) is not former
+assert signal.getsignal(signal.SIGINT) is former
+"""
+
+
+def test_a_session_leaves_it_to_its_errors_to_speak_and_ctrl_c_as_it_was(shop: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SESSION, shop], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "nosuch" not in done.stderr
+    assert "ERROR" not in done.stderr
+    assert "\tat " not in done.stderr
+
+
+def test_what_is_damaged_is_an_error_or_left_out_and_said(
+    spark: SparkSession, shop: str, tmp_path: Path
+) -> None:
+    from penstock.spark.pipelines import replay, rollup
+    from penstock.spark.pipelines.failures import unwrapped
+
+    with penstock.connect(shop) as ps:
+        publish_and_damage(ps, "torn")
+
+    def run(**options: Any) -> int:
+        with unwrapped():
+            return replay(
+                spark, shop, shop, "again", name="r", from_topic="torn", **options
+            ).messages
+
+    with pytest.raises(DataLost, match="offsets 1 up to 2 are lost"):
+        run()
+    assert run(fail_on_data_loss=False) == 2
+    with penstock.connect(shop) as ps:
+        assert [m.value[:3] for m in ps.peek("again", limit=10)] == [b"one", b"thr"]
+    done = rollup(spark, shop, ["torn", "orders"], str(tmp_path / "out"))
+    assert done.new_messages == 2 + 10
+    assert done.notes == [
+        "torn: 1 of 3 messages were gone before they were counted: expired, compacted or damaged"
+    ]
+    assert rollup(spark, shop, ["torn"], str(tmp_path / "out")).notes == []
+
+
+def test_a_json_value_is_one_object_with_blanks_around_it(
+    spark: SparkSession, folder: str, tmp_path: Path
+) -> None:
+    from penstock.spark.pipelines import archive, read_lake
+
+    good = [b'{"n":1}', b'{"n":1}\n', b'{"n":1}\r\n', b'\n{"n":1} \t', b'{"n":1,"s":"} {"}']
+    good += [b'{"o":{"a":1},"n":1}', b'{"o":{"a":[{}]} , "n":1}\n', b'{"o":{"a":NaN},"n":1}']
+    more = [b'{"n":1} {"n":2}', b'{"n":1}\n{"n":2}\n', b'{"n":1},{"n":2}', b'{"n":1}}', b'{"n":1}x']
+    more += [b'{"n":1}] {"n":2}', b'{"n":1},0] {"n":2}', b'{"n":1}\0', b'{"n":1}\xff']
+    with penstock.connect(folder) as ps:
+        ps.create_topic("t")
+        ps.publish_batch("t", [*good, *more])
+    lake = str(tmp_path / "lake")
+    archive(spark, folder, lake, ["t"], schema="n int", lake_format="parquet")
+    found = [(bytes(row.value), row.n) for row in read_lake(spark, f"{lake}/t").collect()]
+    assert sorted(found) == sorted((value, 1) for value in good)
+    bad = read_lake(spark, f"{lake}/t.bad").collect()
+    assert {bytes(row.value): row.reason for row in bad} == dict.fromkeys(
+        more, "there is more behind the JSON"
+    )
 
 
 def test_what_goes_wrong_in_spark_is_an_error_of_our_own(

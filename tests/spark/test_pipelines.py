@@ -14,6 +14,7 @@ import pytest
 import penstock
 from penstock.client.client import Client
 from penstock.errors import DataLost, InvalidInput
+from tests.unit.spark.damage import publish_and_damage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -263,3 +264,11 @@ def test_an_archive_goes_on_behind_what_was_lost_if_it_is_told_to(
     assert done.notes == ["orders/0: offsets 150 up to 200 were dropped before they were archived"]
     assert read_lake(spark, f"{lake}/orders").count() == 350
     assert archive(spark, shop, lake, ["orders"]).rows == 0
+
+    with penstock.connect(shop) as ps:
+        publish_and_damage(ps, "hurt")
+    done = archive(spark, shop, lake, ["hurt"], fail_on_data_loss=False)
+    assert done.topics == {"hurt": 2}
+    (note,) = done.notes
+    assert note.startswith("hurt: 1 of 3 messages could not be read")
+    assert archive(spark, shop, lake, ["hurt"]).notes == []

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import penstock
-from penstock import errors
+from penstock import config, errors
 from penstock.broker import broker, catalog, delays, latencies, ledgered, settings, streams
 from penstock.broker.broker import BrokerConfig
 from penstock.broker.names import group_name, topic_name
@@ -140,7 +140,7 @@ def test_the_table_of_limits_is_true() -> None:
         "how long a `receive` waits (`wait`)": f"0s, at most {ms(settings.WAIT_MS_MAX)}",
         "retries before the dead letters (`max_retries`)": f"{given.max_retries}, at most 1000000",
         "backoff": f"{ms(first_ms)}, times {factor}, at most {ms(longest_ms)}",
-        "delay of a message": f"at most {ms(settings.DELAY_MS_MAX)}",
+        "delay of a message": f"at most {ms(config.DELAY_MS_MAX)}",
         "length of a message: key, value and headers": (
             f"{size(given.message_bytes_max)}, at most {size(settings.MESSAGE_BYTES_MAX)}"
         ),

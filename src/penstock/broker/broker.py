@@ -34,7 +34,6 @@ from penstock.broker.progress import ProgressInbox
 from penstock.broker.retention import TopicRetention
 from penstock.broker.settings import (
     DEAD_LETTER_SETTINGS,
-    DELAY_MS_MAX,
     VISIBILITY_MS_MAX,
     TopicSettings,
     parse_settings,
@@ -53,6 +52,7 @@ from penstock.broker.structs import (
 )
 from penstock.broker.topic import Topic
 from penstock.clock import Clock, SystemClock
+from penstock.config import DELAY_MS_MAX
 from penstock.delivery.offsets import Int64s, Offsets
 from penstock.delivery.queue import Decision, GroupQueue
 from penstock.errors import (

@@ -19,7 +19,6 @@ RetentionMode = Literal["time", "consumed"]
 
 PARTITIONS_MAX = 10_000
 VISIBILITY_MS_MAX = 12 * 3600 * 1000
-DELAY_MS_MAX = 90 * DAY_MS
 WAIT_MS_MAX = 30_000
 TTL_MS_MAX = 1 << 40
 MESSAGE_BYTES_MAX = 64 << 20

@@ -47,6 +47,9 @@ commands.add_typer(
 To = Annotated[str, typer.Option(metavar="PLACE", help="A lake, a folder for tables, or a broker.")]
 Topics = Annotated[list[str] | None, typer.Option(help="Which topics; may be given again.")]
 Where = Annotated[str, typer.Option(metavar="SQL", help="Only those for which this is true.")]
+SkipLost = Annotated[
+    bool, typer.Option("--skip-lost", help="Go on without what retention or damage took.")
+]
 
 _SHARED = [
     option(
@@ -199,10 +202,7 @@ def archive(
         str, typer.Option(help='Columns of JSON values, "amount double, city string".')
     ] = "",
     group: Annotated[str, typer.Option(help="The group that is told.")] = "archive",
-    skip_lost: Annotated[
-        bool,
-        typer.Option("--skip-lost", help="Go on without what retention or damage took."),
-    ] = False,
+    skip_lost: SkipLost = False,
 ) -> Job:
     """Bring topics into a lake, each into a table of its own, exactly once."""
     topics, lake, source = work.topics(topic), work.lake(to), work.broker(work.source)
@@ -242,6 +242,7 @@ def replay(
     where: Where = "",
     rate: Annotated[float, typer.Option(help="Messages a second; 0: no limit.")] = 0.0,
     state: Annotated[str, typer.Option(help="A folder for its plan.")] = "",
+    skip_lost: SkipLost = False,
 ) -> Job:
     """Send messages of the past to a topic again, from a log or from a lake."""
     topics, to = work.topics(topic), work.place(to)
@@ -262,6 +263,7 @@ def replay(
         where=where,
         rate=rate or None,
         state=state,
+        fail_on_data_loss=not skip_lost,
         every_s=work.pause_s,
         report=_say,
     )

@@ -25,6 +25,7 @@ from penstock.spark.lake_table import (
     check_removed,
     is_ours,
     mark_of,
+    rules_mark_of,
 )
 
 DELTA_LOG = "_delta_log"
@@ -38,25 +39,27 @@ class DeltaLake:
     def __init__(self, folder: str) -> None:
         self.folder = os.path.abspath(folder)
         self._table: Any = None
+        """As it was at the last look; the next commit follows that."""
 
     def exists(self) -> bool:
         """Who was killed while making a table leaves a log without a commit: there is none yet."""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            return any(map(_COMMIT.fullmatch, os.listdir(os.path.join(self.folder, DELTA_LOG))))
-        return False
+        return bool(self._commits())
 
     def archived(self, topic: str, partitions: Iterable[int]) -> dict[int, int | None]:
-        if not self.exists():
-            return dict.fromkeys(partitions)
-        table = self._open()
+        table = self._look()
         return {each: table.transaction_version(mark_of(topic, each)) for each in partitions}
 
+    def rules(self, topic: str) -> int | None:
+        version: int | None = self._look().transaction_version(rules_mark_of(topic))
+        return version
+
     def files(self) -> list[LakeFile]:
-        return _files_of(self._open()) if self.exists() else []
+        table = self._look()
+        return [] if isinstance(table, _NoTable) else _files_of(table)
 
     def commit(self, change: Change) -> None:
         delta, actions = _deltalake(), import_module("deltalake.transaction")
-        marks = {mark_of(change.topic, partition): end for partition, end in change.ends.items()}
+        marks = change.marks()
         how = {
             "partition_by": ["date"],
             "commit_properties": delta.CommitProperties(
@@ -65,14 +68,21 @@ class DeltaLake:
         }
         schema = delta.Schema.from_arrow(change.schema.append(pa.field("date", pa.date32())))
         adds = _adds(change)
-        table, self._table = self._table, None  # as it was when the caller looked at it
+        table, self._table = self._table, None
         try:
             if not self.exists():
-                seen = -1
+                seen = 0
                 actions.create_table_with_add_actions(self.folder, schema, adds, **how)
             else:
                 table = table or self._open()
-                seen, known = table.version(), _versions(table, marks)
+                known = _versions(table, marks)
+                if isinstance(table, _NoTable):  # somebody else has made it since
+                    table = self._open()
+                    if _versions(table, marks) != known:
+                        raise LakeConflict(
+                            f"{self.folder}: another pipeline archives the same topic"
+                        )
+                seen = table.version()
                 for left in reversed(range(_ATTEMPTS)):
                     done = [*adds, *_removes(self.folder, table, change)]
                     try:
@@ -89,6 +99,13 @@ class DeltaLake:
             self._table = None
         self._sync_log(seen)
 
+    def sync(self) -> None:
+        """What came before the last checkpoint no reader needs."""
+        names = self._commits()
+        if names:
+            points = [_version_of(name) for name in names if "checkpoint" in name]
+            self._sync_log(max(points, default=0))
+
     def make_room_for(self, schema: pa.Schema) -> None:
         if not self.exists():
             return
@@ -101,7 +118,12 @@ class DeltaLake:
         new = [field for field in given if field.name not in known]
         if new:
             seen = table.version()
-            table.alter.add_columns(new)
+            try:
+                table.alter.add_columns(new)
+            except _deltalake().exceptions.CommitFailedError as exc:
+                raise LakeConflict(
+                    f"{self.folder}: another pipeline wrote to it while it got columns. Try again."
+                ) from exc
             self._sync_log(seen)
 
     def staged_folder(self) -> str:
@@ -117,22 +139,44 @@ class DeltaLake:
         )
         return [os.path.join(self.folder, path) for path in paths if is_ours(path)]
 
+    def _look(self) -> Any:
+        """The table as it is now, or what says of everything that it is not there."""
+        self._table = self._open() if self.exists() else _NoTable()
+        return self._table
+
     def _open(self) -> Any:
         delta = _deltalake()
         try:
-            self._table = delta.DeltaTable(self.folder)
+            return delta.DeltaTable(self.folder)
         except delta.exceptions.DeltaError as exc:
             raise InvalidInput(f"{self.folder} is no Delta table that can be read: {exc}") from exc
-        return self._table
 
-    def _sync_log(self, seen: int) -> None:
-        """The library leaves it to the system when its commits reach stable storage."""
+    def _sync_log(self, since: int) -> None:
+        """The library leaves it to the system when its commits reach stable storage. Whoever wrote
+        the one that was seen last may have been killed before it saw to that: it is synced too."""
         log = os.path.join(self.folder, DELTA_LOG)
-        for name in os.listdir(log):
-            if _COMMIT.fullmatch(name) and int(name[:20]) > seen:
+        for name in self._commits():
+            if _version_of(name) >= since:
                 _sync_file(os.path.join(log, name))
         for folder in (log, self.folder, os.path.dirname(self.folder)):
             DiskFiles().sync_folder(folder)
+
+    def _commits(self) -> list[str]:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            names = os.listdir(os.path.join(self.folder, DELTA_LOG))
+            return [name for name in names if _COMMIT.fullmatch(name)]
+        return []
+
+
+def _version_of(name: str) -> int:
+    return int(name[:20])
+
+
+class _NoTable:
+    """In place of a table that nobody has made yet."""
+
+    def transaction_version(self, mark: str) -> None:
+        return None
 
 
 def _sync_file(path: str) -> None:

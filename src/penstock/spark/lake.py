@@ -43,6 +43,11 @@ def lake_folder(text: str) -> str:
     return local_folder(text, "the lake")
 
 
+def table_of(lake: str, topic: str) -> str:
+    """The folder of a topic's table in a lake, by the topic's full name."""
+    return os.path.join(lake, *topic.split("/"))
+
+
 def remove_garbage(lake: Lake, older_s: float = 24 * 3600) -> int:
     """Remove files of attempts that failed, and that were replaced, long ago; how many."""
     paths = lake.garbage(older_s) if lake.exists() else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +21,7 @@ from pyspark.sql.functions import expr
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from penstock.errors import LakeConflict
+from penstock.errors import InvalidInput, LakeConflict
 from penstock.log.files import DiskFiles
 from penstock.spark.lake import LakeFormat, open_lake
 from penstock.spark.lake_table import Change, LakeFile, new_file_name
@@ -40,11 +41,19 @@ class LakeJob(msgspec.Struct, frozen=True, kw_only=True):
     format: LakeFormat = "delta"
     bad_table: str = ""
     topic: str = ""
+    """By its full name."""
     starts: dict[int, int | None] = {}
     """What the table must say of each partition for this write to be the next one."""
+    begins: dict[int, int] = {}
+    """Where its rows begin, if that is not there: what was between is lost."""
     ends: dict[int, int] = {}
+    rules: int | None = None
+    """As in a change of the table of bad rows."""
     removed: list[str] = []
     """Files that the rows replace."""
+    counted: str = ""
+    """A file of the driver where the commit, which Spark runs in another process, is to leave how
+    many rows there were."""
 
     def follows(self, now: Mapping[int, int | None], exactly: bool) -> bool:
         """Whether this write is the next one for a table that is so far.
@@ -54,7 +63,8 @@ class LakeJob(msgspec.Struct, frozen=True, kw_only=True):
         if exactly:
             return all(now[partition] == self.starts.get(partition) for partition in self.ends)
         return all(
-            (now[partition] or 0) <= (self.starts.get(partition) or 0) for partition in self.ends
+            (now[partition] or 0) <= self.begins.get(partition, self.starts.get(partition) or 0)
+            for partition in self.ends
         )
 
     @classmethod
@@ -82,8 +92,9 @@ class LakeDataSource(DataSource):
         return LakeWriter(LakeJob.parse(self.options), schema)
 
 
-def write_lake(frame: DataFrame, job: LakeJob) -> None:
-    """Run a job that writes a frame to a lake table, which gets the columns that it has not yet."""
+def write_lake(frame: DataFrame, job: LakeJob) -> int:
+    """Run a job that writes a frame to a lake table, which gets the columns that it has not yet.
+    How many rows, good and bad, there were."""
     good, bad = _schemas(frame.schema)
     open_lake(job.table, job.format).make_room_for(good)
     if job.bad_table:
@@ -92,7 +103,11 @@ def write_lake(frame: DataFrame, job: LakeJob) -> None:
     if "headers" in frame.columns:
         # Spark hands over arrays that are null at a quarter of the speed of empty ones.
         frame = frame.withColumn("headers", expr("coalesce(headers, array())"))
-    frame.write.format("penstock_lake").option("job", job.text()).mode("append").save()
+    with TemporaryDirectory(prefix="penstock-") as folder:
+        job = msgspec.structs.replace(job, counted=os.path.join(folder, "rows"))
+        frame.write.format("penstock_lake").option("job", job.text()).mode("append").save()
+        with open(job.counted) as file:
+            return int(file.read())
 
 
 def _schemas(schema: StructType) -> tuple[pa.Schema, pa.Schema]:
@@ -131,12 +146,18 @@ class LakeWriter(DataSourceArrowWriter):
         tables = [(job.table, self._good, [f for each in written for f in each.good])]
         if job.bad_table:
             tables.insert(0, (job.bad_table, self._bad, [f for each in written for f in each.bad]))
+        for folder, _, files in tables:
+            _check_seen(open_lake(folder, job.format).staged_folder(), files)
         for folder, schema, files in tables:
             lake = open_lake(folder, job.format)
+            rules = job.rules if folder == job.bad_table else None
             if folder == job.bad_table and not files and not lake.exists():
                 continue  # no table for what never happened
             now = lake.archived(job.topic, job.ends)
             if now == job.ends and job.ends:
+                if rules is not None and lake.rules(job.topic) not in (None, rules):
+                    raise other_rules(folder)
+                lake.sync()
                 continue  # an earlier attempt got so far
             if not job.follows(now, folder == job.table):
                 raise LakeConflict(
@@ -144,10 +165,30 @@ class LakeWriter(DataSourceArrowWriter):
                     "pipeline archives the same topic. Run one of them."
                 )
             removed = job.removed if folder == job.table else ()
-            lake.commit(Change(schema, files, removed, job.topic, job.ends))
+            lake.commit(Change(schema, files, removed, job.topic, job.ends, rules))
+        if job.counted:
+            with open(job.counted, "w") as file:
+                file.write(str(sum(f.rows for _, _, files in tables for f in files)))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Files that were not committed are in nobody's way; those that were have to stay."""
+
+
+def other_rules(bad_table: str) -> InvalidInput:
+    return InvalidInput(
+        f"a round with a schema was cut short, and {bad_table} has its bad rows already: "
+        "run the archive with the same schema once more"
+    )
+
+
+def _check_seen(folder: str, files: Sequence[LakeFile]) -> None:
+    """What tasks wrote on other machines has to be here too, or the table would name nothing."""
+    missing = [each.path for each in files if not os.path.exists(os.path.join(folder, each.path))]
+    if missing:
+        raise InvalidInput(
+            f"the tasks have written {missing[0]} to {folder}, but the driver does not see it: the "
+            "lake has to be a folder that all machines share"
+        )
 
 
 class _Files:

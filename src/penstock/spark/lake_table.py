@@ -39,8 +39,16 @@ class Change(msgspec.Struct, frozen=True):
     removed: Sequence[str] = ()
     """Paths of files that the others replace."""
     topic: str = ""
+    """By its full name."""
     ends: dict[int, int] = {}
     """Up to which offset of each partition of the topic the table has everything then."""
+    rules: int | None = None
+    """A number for the rules by which good rows were told from bad ones, if there were any."""
+
+    def marks(self) -> dict[str, int]:
+        """What the table is to keep, by name."""
+        marks = {mark_of(self.topic, partition): end for partition, end in self.ends.items()}
+        return marks if self.rules is None else {**marks, rules_mark_of(self.topic): self.rules}
 
 
 class Lake(Protocol):
@@ -54,11 +62,20 @@ class Lake(Protocol):
         """The next offset that is not in the table, at one moment; None of what never was in it."""
         ...
 
+    def rules(self, topic: str) -> int | None:
+        """By which rules the last rows of a topic were told from the others, if that is known."""
+        ...
+
     def files(self) -> list[LakeFile]: ...
 
     def commit(self, change: Change) -> None:
         """All of it or nothing. LakeConflict if since the last look at the table somebody else has
         brought the same partitions on, or replaced the same files."""
+        ...
+
+    def sync(self) -> None:
+        """See to it that what the table says is on stable storage, also if who wrote it was killed
+        before it did that. Nothing that was read from a table may be told to others before."""
         ...
 
     def make_room_for(self, schema: pa.Schema) -> None:
@@ -79,13 +96,18 @@ def new_file_name(date: str) -> str:
 
 
 def is_ours(path: str) -> bool:
-    """Whether a file has such a name."""
-    return re.fullmatch(r"part-[0-9a-f]{32}\.parquet", os.path.basename(path)) is not None
+    """Whether a path in a table is such a name: further down there may be the table of another
+    topic."""
+    return re.fullmatch(r"date=[^/]+/part-[0-9a-f]{32}\.parquet", path) is not None
 
 
 def mark_of(topic: str, partition: int) -> str:
     """The name under which a table keeps how far a partition is in it."""
     return f"penstock:{topic}:{partition}"
+
+
+def rules_mark_of(topic: str) -> str:
+    return f"penstock:{topic}:rules"
 
 
 def changed_type(folder: str, column: str, known: object, given: object) -> InvalidInput:

@@ -64,6 +64,11 @@ class Target(msgspec.Struct, frozen=True):
     namespace: str = "default"
     api_key: str = ""
 
+    def full_name(self, topic: str) -> str:
+        """With its namespace; one of the default namespace goes without."""
+        plain = "/" in topic or self.namespace == "default"
+        return topic if plain else f"{self.namespace}/{topic}"
+
     def __str__(self) -> str:
         return self.url or self.path
 

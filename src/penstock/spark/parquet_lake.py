@@ -20,6 +20,7 @@ from penstock.spark.lake_table import (
     check_removed,
     is_ours,
     mark_of,
+    rules_mark_of,
 )
 
 COMMITS = "_penstock"
@@ -52,11 +53,11 @@ class ParquetLake:
         return bool(self._commits)
 
     def archived(self, topic: str, partitions: Iterable[int]) -> dict[int, int | None]:
-        self._look()
-        every: dict[str, int] = {}
-        for commit in self._commits:
-            every.update(commit.offsets)
-        return {each: every.get(mark_of(topic, each)) for each in partitions}
+        marks = self._marks()
+        return {each: marks.get(mark_of(topic, each)) for each in partitions}
+
+    def rules(self, topic: str) -> int | None:
+        return self._marks().get(rules_mark_of(topic))
 
     def files(self) -> list[LakeFile]:
         self._look()
@@ -67,7 +68,7 @@ class ParquetLake:
         commit = _Commit(
             list(change.added),
             list(change.removed),
-            {mark_of(change.topic, p): end for p, end in change.ends.items()},
+            change.marks(),
             {field.name: str(field.type) for field in change.schema},
         )
         seen = len(self._commits)
@@ -80,6 +81,12 @@ class ParquetLake:
             self._look()  # somebody else was first; what they did may have nothing to do with it
         self._commits.append(commit)
         self._finish(commit)
+
+    def sync(self) -> None:
+        """A commit has its content before it has its name."""
+        if self.exists():
+            for folder in (os.path.join(self.folder, COMMITS), self.folder):
+                self._files.sync_folder(folder)
 
     def make_room_for(self, schema: pa.Schema) -> None:
         """Readers put together the columns of all files; they only have to agree."""
@@ -94,13 +101,20 @@ class ParquetLake:
 
     def garbage(self, older_s: float) -> list[str]:
         """What was replaced went with the commit; left are files that were never committed."""
-        old = time.time() - older_s
-        found = (
-            os.path.join(place, name)
-            for place, _, names in os.walk(self.staged_folder())
-            for name in names
-        )
-        return [path for path in found if is_ours(path) and os.path.getmtime(path) <= old]
+        old, staged, found = time.time() - older_s, self.staged_folder(), []
+        for place, _, names in os.walk(staged):
+            for path in (os.path.join(place, name) for name in names):
+                with suppress(FileNotFoundError):  # a commit moves it just now
+                    if is_ours(os.path.relpath(path, staged)) and os.path.getmtime(path) <= old:
+                        found.append(path)
+        return found
+
+    def _marks(self) -> dict[str, int]:
+        self._look()
+        marks: dict[str, int] = {}
+        for commit in self._commits:
+            marks.update(commit.offsets)
+        return marks
 
     def _kept(self) -> list[LakeFile]:
         kept: dict[str, LakeFile] = {}

@@ -32,7 +32,7 @@ def commit_progress(target: Target, group: str, offsets: Offsets) -> None:
     if target.url:
         _commit_to_server(target, group, offsets)
         return
-    named = {_full_name(target, topic): each for topic, each in offsets.items()}
+    named = {target.full_name(topic): each for topic, each in offsets.items()}
     leave_progress(target.path, group, named)
 
 
@@ -71,11 +71,6 @@ def _commit_to_server(target: Target, group: str, offsets: Offsets) -> None:
         for topic, each in offsets.items():
             for partition, offset in each.items():
                 ps.reset_stream_group(group, topic, offset, partition=partition)
-
-
-def _full_name(target: Target, topic: str) -> str:
-    plain = "/" in topic or target.namespace == "default"
-    return topic if plain else f"{target.namespace}/{topic}"
 
 
 def _number(name: str, group: str) -> int | None:

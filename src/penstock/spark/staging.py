@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -27,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.config import DELAY_MS_MAX
 from penstock.errors import InvalidInput, MessageTooLarge
 from penstock.log.files import DiskFiles, write_durably
 from penstock.record.batch import Batch
@@ -167,6 +169,8 @@ class _Publication:
         self._again = again
         self._numbers: dict[tuple[str, int], int] = {}
         self._pieces = 0
+        self._scheduled: dict[str, set[bytes]] = {}
+        """By topic, the tags of delayed messages that an earlier attempt has sent."""
 
     def run(self, client: Any, tables: Iterator[pa.RecordBatch]) -> int:
         count = 0
@@ -187,14 +191,14 @@ class _Publication:
             partitions = self._decision.partitions[topic]
             for partition, part in _by_partition(some, partitions, self._pieces):
                 first = self._numbers.get((topic, partition), 0)
-                for batch in _sized(part):
+                for few in _sized(part):
                     client.publish_batch(
                         topic,
-                        batch,
+                        _messages(few),
                         partition=partition,
                         producer=(self._producer_id, self._batch, first),
                     )
-                    first += len(batch)
+                    first += len(few)
                 self._numbers[topic, partition] = first
 
     def _schedule(self, client: Any, rows: pa.RecordBatch) -> None:
@@ -203,14 +207,20 @@ class _Publication:
             for number in some.column("partition").unique().to_pylist():
                 chosen = pc.equal(some.column("partition"), number)
                 part = some.filter(chosen if number is not None else some["partition"].is_null())
-                tag = f"{self._sink}/{self._batch}/{self._pieces}/{number}".encode()
-                if self._again and _is_scheduled(client, topic, tag):
-                    continue
-                batch = _messages(part).with_headers([{BATCH_HEADER: tag}] * len(part))
-                due_us = np.asarray(part.column("deliver_at").view(pa.int64()))
-                client.schedule_batch(
-                    topic, batch, deliver_at=(due_us / 1e6).tolist(), partition=number
-                )
+                for cut, few in enumerate(_sized(part)):
+                    tag = f"{self._sink}/{self._batch}/{self._pieces}/{number}/{cut}".encode()
+                    if self._again and tag in self._tags(client, topic):
+                        continue
+                    batch = _messages(few).with_headers([{BATCH_HEADER: tag}] * len(few))
+                    due_us = np.asarray(few.column("deliver_at").view(pa.int64()))
+                    client.schedule_batch(
+                        topic, batch, deliver_at=(due_us / 1e6).tolist(), partition=number
+                    )
+
+    def _tags(self, client: Any, topic: str) -> set[bytes]:
+        if topic not in self._scheduled:
+            self._scheduled[topic] = _scheduled(client, topic)
+        return self._scheduled[topic]
 
 
 def _check(topic: str, rows: pa.RecordBatch, settings: Any) -> None:
@@ -231,6 +241,9 @@ def _check(topic: str, rows: pa.RecordBatch, settings: Any) -> None:
             f"a row is a message of {longest} bytes; {topic} takes at most "
             f"{settings.message_bytes_max}"
         )
+    latest = pc.max(rows.column("deliver_at")).as_py()
+    if latest is not None and latest.timestamp() > time.time() + DELAY_MS_MAX / 1000:
+        raise InvalidInput("a row is to be delivered in more than 90 days, which is the most")
 
 
 def _by_topic(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -271,27 +284,28 @@ def _messages(rows: pa.RecordBatch) -> Batch:
     return Batch.from_arrow(rows.select(columns))
 
 
-def _sized(rows: pa.RecordBatch) -> Iterator[Batch]:
-    """In batches that a broker takes in one go."""
-    count = max(1, -(-rows.nbytes // _PIECE_BYTES))
-    step = -(-len(rows) // count)
-    for start in range(0, len(rows), step):
-        yield _messages(rows.slice(start, step))
+def _sized(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """In pieces that a broker takes in one go: of so many bytes, or of one message."""
+    ends = np.cumsum(_messages(rows).message_bytes())
+    start = 0
+    while start < len(rows):
+        full = _PIECE_BYTES + (int(ends[start - 1]) if start else 0)
+        stop = max(start + 1, int(np.searchsorted(ends, full, side="right")))
+        yield rows.slice(start, stop - start)
+        start = stop
 
 
-def _is_scheduled(client: Any, topic: str, tag: bytes) -> bool:
-    """Whether these delayed messages are there: waiting, or, when they were due, in the log.
+def _scheduled(client: Any, topic: str) -> set[bytes]:
+    """The tags of all delayed messages: of those that wait and, as some were due, of the log.
 
     Looks at all of them, which takes a while; it is asked after a failure only.
     """
-    if any(each.message.headers.get(BATCH_HEADER) == tag for each in client.delayed(topic)):
-        return True
+    tags = {each.message.headers.get(BATCH_HEADER) for each in client.delayed(topic)}
     for partition in range(client.describe_topic(topic).partitions):
         at: Any = "earliest"
         while page := client.peek(topic, partition=partition, at=at, limit=_PAGE):
-            if any(message.headers.get(BATCH_HEADER) == tag for message in page):
-                return True
+            tags.update(message.headers.get(BATCH_HEADER) for message in page)
             at = page[-1].offset + 1
             if len(page) < _PAGE:
                 break
-    return False
+    return tags - {None}

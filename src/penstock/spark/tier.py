@@ -7,7 +7,9 @@ very offset on. So there is neither a gap nor an overlap, whatever retention has
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import InvalidInput
 from penstock.spark.bounds import Bounds, Range
-from penstock.spark.lake import found_lake
+from penstock.spark.lake import found_lake, table_of
 from penstock.spark.lake_table import Lake, LakeFile
 from penstock.spark.options import EARLIEST, LATEST, ReadOptions
 
@@ -46,31 +48,31 @@ class History:
         self._archived: dict[str, dict[int, int | None]] = {}
         self._files: dict[str, list[tuple[str, LakeFile]]] = {}
         for topic, partitions in now.items():
-            table = os.path.join(options.lake, *topic.split("/"))
-            lakes = self._tables(table, partitions)
+            name = options.target.full_name(topic)
+            table = table_of(options.lake, name)
+            lakes = self._main(table, partitions)
             # Before the files are looked at: of what is archived meanwhile nothing is taken.
-            self._archived[topic] = lakes[0].archived(topic, partitions) if lakes else {}
+            self._archived[topic] = lakes[0].archived(name, partitions) if lakes else {}
+            # And before the table of bad rows: what the other has, that one has got first.
+            lakes += _bad(table) if lakes else []
             self._files[topic] = [(lake.folder, each) for lake in lakes for each in lake.files()]
 
-    def _tables(self, table: str, partitions: dict[int, Bounds]) -> list[Lake]:
-        """That of a topic, and the one of rows that did not fit a schema: they are history too.
-
-        A topic that was never archived has none. If its log has all of it, that is no harm.
-        """
+    def _main(self, table: str, partitions: dict[int, Bounds]) -> list[Lake]:
+        """That of a topic. One that was never archived has none; if its log has all of it, that is
+        no harm."""
         try:
-            lakes = [found_lake(table)]
+            return [found_lake(table)]
         except InvalidInput:
             if any(bounds.start for bounds in partitions.values()):
                 raise
             return []
-        return [*lakes, found_lake(f"{table}.bad")] if os.path.isdir(f"{table}.bad") else lakes
 
     def take(self, part: Range) -> tuple[Range, list[LakePart]]:
         """What of a range is left to the log, and what the lake has before it."""
         archived = self._archived[part.topic].get(part.partition)
-        if archived is None:
-            return part, []
         start, after_us = self._begin(part)
+        if archived is None:
+            return part._replace(start=start), []
         before_us = self._end(part)
         stop = min(archived, part.end)
         found = [
@@ -101,6 +103,8 @@ class History:
             return begins.get(named, named), None
         times = starting.times_us.get(part.topic, {})
         time_us = times.get(part.partition, starting.all)
+        if time_us == "earliest":
+            return 0, None
         return (0, time_us) if isinstance(time_us, int) else (part.start, None)
 
     def _end(self, part: Range) -> int | None:
@@ -112,21 +116,34 @@ class History:
         return time_us if isinstance(time_us, int) else None
 
 
+def _bad(table: str) -> list[Lake]:
+    """The table of rows that did not fit a schema, if there were any: they are history too."""
+    with suppress(InvalidInput):
+        return [found_lake(f"{table}.bad")]
+    return []
+
+
 def read_part(part: LakePart, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a part of a file, with the columns of a message."""
     with pq.ParquetFile(part.path) as file:
-        wanted = {field.name for field in schema if field.name != "timestampType"}
+        constants = {
+            "topic": pa.scalar(part.topic, pa.string()),
+            "timestampType": pa.scalar(_LOG_APPEND_TIME, pa.int32()),
+        }
+        # An archive has named the topic with or without its namespace.
+        same_topic = f"(^|/){re.escape(part.topic.rpartition('/')[2])}$"
+        wanted = {field.name for field in schema} - constants.keys()
         columns = sorted(wanted | {"topic", "partition", "offset", "timestamp"})
         for rows in file.iter_batches(_BATCH_ROWS, columns=columns):
             mask = pc.and_(
                 pc.and_(pc.equal(rows["partition"], part.partition), _within(rows, part)),
-                pc.equal(rows["topic"], part.topic),
+                pc.match_substring_regex(rows["topic"], same_topic),
             )
             rows = rows.filter(mask)
             if len(rows):
                 kinds = [
-                    pa.repeat(pa.scalar(_LOG_APPEND_TIME, pa.int32()), len(rows))
-                    if field.name == "timestampType"
+                    pa.repeat(constants[field.name], len(rows))
+                    if field.name in constants
                     else rows[field.name].cast(field.type)
                     for field in schema
                 ]

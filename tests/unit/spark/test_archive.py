@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
+import penstock
 from penstock.client.client import Client
-from penstock.errors import InvalidInput
+from penstock.errors import GroupNotFound, InvalidInput
 from penstock.spark.bounds import Range
 from penstock.spark.lake import open_lake
+from penstock.spark.lake_sink import LakeWriter
 from penstock.spark.lake_table import Change
 from penstock.spark.options import Target
-from penstock.spark.pipelines.archive import _next_parts, as_target
+from penstock.spark.pipelines.archive import (
+    Archived,
+    Field,
+    _next_parts,
+    _number_of,
+    _Work,
+    archive,
+    as_target,
+)
 from penstock.spark.place import open_place
 
 SCHEMA = pa.schema([("offset", pa.int64())])
@@ -44,7 +57,9 @@ def plan(
             if ends:
                 lakes[-1].commit(Change(SCHEMA, topic="orders", ends=ends))
         with closing(open_place(Target(path=folder))) as place:
-            parts, starts, again = _next_parts(place, lakes, "orders", 1 << 30, lost.append)
+            parts, starts, again = _next_parts(
+                place, lakes, "orders", "orders", 1 << 30, lost.append
+            )
         assert starts == {part: good.get(part) for part in starts}
         assert again == any(end > good.get(part, 0) for part, end in bad.items())
         return parts
@@ -77,6 +92,113 @@ def test_what_was_dropped_before_it_was_archived_is_said_and_passed_over(
     ps._broker.topic(ps._name("orders")).partition(1).trim_to(10)
     assert plan({0: 100, 1: 5}, {}) == [Range("orders", 1, 10, 100)]
     assert lost == ["orders/1: offsets 5 up to 10"]
+
+
+def work(folder: str, lake: Path, **more: Any) -> _Work:
+    given = {"namespace": "default", "fields": [], "fail_on_data_loss": True, **more}
+    return _Work(
+        spark=None,  # type: ignore[arg-type] - planning needs none
+        target=Target(path=folder, namespace=given["namespace"]),
+        lake=str(lake),
+        lake_format="delta",
+        fields=given["fields"],
+        group="archive",
+        fail_on_data_loss=given["fail_on_data_loss"],
+        round_bytes=1 << 30,
+        report=print,
+        done=Archived(),
+    )
+
+
+def test_topics_of_two_namespaces_have_tables_of_their_own(folder: str, tmp_path: Path) -> None:
+    for namespace in ("default", "a", "b"):
+        with penstock.connect(folder, namespace=namespace) as ps:
+            ps.create_topic("orders")
+            ps.publish_batch("orders", [b"x"] * 10)
+    lake = tmp_path / "lake"
+    jobs = [
+        work(folder, lake, namespace=space).plan(topic)[0]
+        for space, topic in [("default", "orders"), ("a", "orders"), ("b", "orders")]
+    ]
+    assert [job.table for job in jobs] == [
+        str(lake / name) for name in ("orders", "a/orders", "b/orders")
+    ]
+    assert len({job.topic for job in jobs}) == 3
+    for job in jobs[:2]:
+        open_lake(job.table).commit(Change(SCHEMA, topic=job.topic, ends=job.ends))
+    assert not work(folder, lake).plan("orders")[1]
+    assert not work(folder, lake).plan("a/orders")[1]
+    assert not work(folder, lake, namespace="a").plan("orders")[1]
+    assert work(folder, lake, namespace="b").plan("orders")[1] == [Range("orders", 0, 0, 10)]
+    assert work(folder, lake, namespace="a").plan("b/orders")[0] == jobs[2]
+
+
+@pytest.fixture
+def ten(folder: str) -> str:
+    """A data folder that nobody holds, with ten messages."""
+    with penstock.connect(folder) as ps:
+        ps.create_topic("t")
+        ps.publish_batch("t", [b"x"] * 10)
+    return folder
+
+
+def test_a_table_of_another_log_tells_the_group_nothing(ten: str, tmp_path: Path) -> None:
+    """Or retention would drop what was never archived."""
+    lake = tmp_path / "lake"
+    open_lake(str(lake / "t")).commit(Change(SCHEMA, topic="t", ends={0: 1000}))
+    with pytest.raises(InvalidInput, match="it is another log"):
+        archive(None, ten, str(lake), ["t"])  # type: ignore[arg-type]
+    with penstock.connect(ten) as ps, pytest.raises(GroupNotFound):
+        ps.describe_stream_group("archive")
+
+
+def test_what_a_group_is_told_again_is_on_stable_storage(
+    ten: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was killed before it told the group may have been killed before it synced the table."""
+    lake = tmp_path / "lake"
+    open_lake(str(lake / "t")).commit(Change(SCHEMA, topic="t", ends={0: 10}))
+    synced, sync = [], os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    assert archive(None, ten, str(lake), ["t"]).rows == 0  # type: ignore[arg-type]
+    first = next(n for n, path in enumerate(synced) if "/progress" in path)
+    log = str(lake / "t" / "_delta_log")
+    assert {log, f"{log}/00000000000000000000.json"} <= set(synced[:first])
+    with penstock.connect(ten) as ps:
+        assert list(ps.describe_stream_group("archive").committed.values()) == [10]
+
+
+def test_a_round_that_was_cut_short_wants_the_schema_that_it_had(ten: str, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    numbers, texts = [Field("n", "int", True)], [Field("n", "string", False)]
+    bad = open_lake(str(lake / "t.bad"))
+    bad.commit(Change(SCHEMA, topic="t", ends={0: 4}, rules=_number_of(numbers)))
+    for fields in ([], texts):
+        with pytest.raises(InvalidInput, match="with the same schema once more"):
+            work(ten, lake, fields=fields).plan("t")
+    job, parts = work(ten, lake, fields=numbers).plan("t")
+    assert parts == [Range("t", 0, 0, 4)]
+    assert job.rules == _number_of(numbers)
+
+
+def test_a_round_that_was_cut_short_and_then_dropped_can_be_passed_over(
+    ten: str, tmp_path: Path
+) -> None:
+    lake, numbers = tmp_path / "lake", [Field("n", "int", True)]
+    open_lake(str(lake / "t")).commit(Change(SCHEMA, topic="t", ends={0: 2}))
+    open_lake(str(lake / "t.bad")).commit(Change(SCHEMA, topic="t", ends={0: 5}))
+    with penstock.connect(ten) as ps:
+        ps._broker.topic(ps._name("t")).partition(0).trim_to(7)
+    job, parts = work(ten, lake, fields=numbers, fail_on_data_loss=False).plan("t")
+    assert parts == [Range("t", 0, 7, 10)]
+    LakeWriter(job, StructType([StructField("offset", LongType())])).commit([])
+    for table in (job.table, job.bad_table):
+        assert open_lake(table).archived("t", [0]) == {0: 10}
 
 
 def test_a_place_is_a_folder_or_a_url() -> None:

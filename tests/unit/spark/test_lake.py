@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from itertools import count
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import deltalake
+import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -26,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.errors import InvalidInput, LakeConflict
+from penstock.spark.delta_lake import DeltaLake
 from penstock.spark.lake import LakeFormat, found_lake, open_lake, remove_garbage
 from penstock.spark.lake_sink import LakeJob, LakeWriter
 from penstock.spark.lake_table import Change, LakeFile, new_file_name
@@ -47,11 +49,34 @@ def kind(request: pytest.FixtureRequest) -> LakeFormat:
     return request.param  # type: ignore[no-any-return]
 
 
-def job(table: Path, kind: LakeFormat, start: int | None, end: int) -> LakeJob:
-    bad = str(table.parent / "bad")
-    starts, ends = {0: start}, {0: end}
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What was brought to stable storage."""
+    synced: set[str] = set()
+
+    def noting(sync: Callable[[int], None]) -> Callable[[int], None]:
+        def noted(fd: int) -> None:
+            synced.add(os.readlink(f"/proc/self/fd/{fd}"))
+            sync(fd)
+
+        return noted
+
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, noting(getattr(os, name)))
+    return synced
+
+
+def job(
+    table: Path, kind: LakeFormat, start: int | None, end: int, rules: int | None = None
+) -> LakeJob:
     return LakeJob(
-        table=str(table), format=kind, bad_table=bad, topic="t", starts=starts, ends=ends
+        table=str(table),
+        format=kind,
+        bad_table=str(table.parent / "bad"),
+        topic="t",
+        starts={0: start},
+        ends={0: end},
+        rules=rules,
     )
 
 
@@ -119,6 +144,15 @@ def test_a_commit_that_is_repeated_changes_nothing(tmp_path: Path, kind: LakeFor
     assert offsets_in(table, kind) == good(100)
 
 
+def test_a_commit_says_how_many_rows_were_found(tmp_path: Path, kind: LakeFormat) -> None:
+    """Less than there are offsets, where a read has passed over damage."""
+    counted = tmp_path / "rows"
+    wanted = msgspec.structs.replace(job(tmp_path / "t", kind, None, 100), counted=str(counted))
+    writer = LakeWriter(wanted, SCHEMA)
+    writer.commit([writer.write(rows(0, 100, task=0)), writer.write(rows(20, 100, task=1)), None])
+    assert counted.read_text() == "90"
+
+
 def test_a_second_pipeline_is_refused(tmp_path: Path, kind: LakeFormat) -> None:
     table = tmp_path / "t"
     write(table, kind, None, 100)
@@ -139,6 +173,23 @@ def test_bad_rows_that_are_there_are_not_written_again(tmp_path: Path, kind: Lak
     with pytest.raises(LakeConflict, match="another pipeline"):
         write(table, kind, 100, 120)
     assert offsets_in(tmp_path / "bad", kind) == list(range(0, 100, 10))
+
+
+def test_of_two_that_make_a_table_one_is_refused(tmp_path: Path, kind: LakeFormat) -> None:
+    """Each has seen that there is none, and has all the rows that it found."""
+    table = tmp_path / "t"
+    one, other, elsewhere = (open_lake(str(table), kind) for _ in range(3))
+    assert one.archived("t", [0]) == other.archived("t", [0]) == {0: None}
+    assert elsewhere.archived("t", [1]) == {1: None}
+    schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
+    one.commit(Change(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 9)], (), "t", {0: 9}))
+    with pytest.raises(LakeConflict):
+        other.commit(
+            Change(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 9)], (), "t", {0: 9})
+        )
+    elsewhere.commit(Change(schema, topic="t", ends={1: 5}))
+    assert [f.rows for f in open_lake(str(table), kind).files()] == [9]
+    assert open_lake(str(table), kind).archived("t", [0, 1]) == {0: 9, 1: 5}
 
 
 def test_of_two_commits_at_the_same_time_one_is_refused(tmp_path: Path, kind: LakeFormat) -> None:
@@ -203,20 +254,9 @@ def test_a_table_whose_maker_was_killed_before_its_first_commit_can_be_made(tmp_
 
 
 def test_what_a_table_says_it_has_is_on_stable_storage(
-    tmp_path: Path, kind: LakeFormat, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: LakeFormat, synced: set[str]
 ) -> None:
     """Retention drops messages from the log on the word of the table."""
-    synced: set[str] = set()
-
-    def noting(sync: Callable[[int], None]) -> Callable[[int], None]:
-        def noted(fd: int) -> None:
-            synced.add(os.readlink(f"/proc/self/fd/{fd}"))
-            sync(fd)
-
-        return noted
-
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(os, name, noting(getattr(os, name)))
     table = tmp_path / "t"
     write(table, kind, None, 100)
     staged = Path(open_lake(str(table), kind).staged_folder())
@@ -229,6 +269,82 @@ def test_what_a_table_says_it_has_is_on_stable_storage(
         assert str(commit) in synced
         write(table, kind, 100, 150)
         assert str(commit.with_name("00000000000000000001.json")) in synced
+
+
+def test_a_commit_whose_writer_was_killed_before_it_synced_it_is_synced_by_the_next(
+    tmp_path: Path, kind: LakeFormat, synced: set[str]
+) -> None:
+    table = tmp_path / "t"
+    write(table, kind, None, 100)
+    commits = [*tmp_path.glob("*/*/00000000000000000000.json")]
+    assert len(commits) == 2
+
+    def check() -> None:
+        for commit in commits:
+            assert str(commit.parent) in synced
+            assert kind == "parquet" or str(commit) in synced
+        synced.clear()
+
+    synced.clear()  # as if the one who wrote it had not got to that
+    write(table, kind, None, 100)  # the same again: the tables have it already
+    check()
+    write(table, kind, 100, 150)  # and one that goes on from there
+    check()
+
+
+def test_a_table_with_a_checkpoint_syncs_no_more_than_readers_need(
+    tmp_path: Path, synced: set[str]
+) -> None:
+    table, schema = tmp_path / "t", pa.schema([("offset", pa.int64())])
+    for end in range(4):
+        open_lake(str(table)).commit(Change(schema, topic="t", ends={0: end}))
+        if end == 2:
+            deltalake.DeltaTable(str(table)).create_checkpoint()
+    synced.clear()
+    open_lake(str(table)).sync()
+    names = sorted(os.path.basename(path) for path in synced)
+    assert [name for name in names if name.startswith("0000")] == [
+        "00000000000000000002.checkpoint.parquet",
+        "00000000000000000002.json",
+        "00000000000000000003.json",
+    ]
+
+
+def test_files_that_the_driver_does_not_see_are_not_committed(
+    tmp_path: Path, kind: LakeFormat
+) -> None:
+    """On a cluster whose machines have a lake folder each."""
+    table = tmp_path / "t"
+    writer = LakeWriter(job(table, kind, None, 100), SCHEMA)
+    messages = [writer.write(rows(0, 100, task)) for task in range(2)]
+    os.unlink(os.path.join(open_lake(str(table), kind).staged_folder(), messages[1].good[0].path))
+    with pytest.raises(InvalidInput, match="the driver does not see it"):
+        writer.commit(messages)
+    for each in (table, tmp_path / "bad"):
+        assert open_lake(str(each), kind).archived("t", [0]) == {0: None}
+
+
+def test_a_round_that_was_cut_short_is_not_finished_by_other_rules(
+    tmp_path: Path, kind: LakeFormat
+) -> None:
+    """Rows that were bad by the one and not by the other would be in both tables, or in none."""
+    table = tmp_path / "t"
+    bad, schema = open_lake(str(tmp_path / "bad"), kind), pa.schema([("offset", pa.int64())])
+    bad.commit(Change(schema, topic="t", ends={0: 100}, rules=1))
+    assert (bad.rules("t"), bad.rules("other")) == (1, None)
+    for rules, refused in ((2, True), (1, False)):
+        writer = LakeWriter(job(table, kind, None, 100, rules), SCHEMA)
+        messages = [writer.write(rows(0, 100, task)) for task in range(2)]
+        if refused:
+            with pytest.raises(InvalidInput, match="with the same schema once more"):
+                writer.commit(messages)
+            assert open_lake(str(table), kind).archived("t", [0]) == {0: None}
+        else:
+            writer.commit(messages)
+    assert offsets_in(table, kind) == good(100)
+    writer = LakeWriter(job(table, kind, 100, 120, rules=2), SCHEMA)  # the next round may
+    writer.commit([writer.write(rows(100, 120))])
+    assert bad.rules("t") == 2
 
 
 def test_a_disk_that_fails_to_sync_fails_the_task(
@@ -305,6 +421,58 @@ def test_a_table_gets_new_columns_but_none_changes_its_type(
     with pytest.raises(InvalidInput, match=r"column 'offset' of the table .* is of type"):
         lake.make_room_for(pa.schema([("offset", pa.float64())]))
     assert offsets_in(table, kind) == good(100)
+
+
+def test_a_table_that_gets_columns_from_two_at_once_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, schema = tmp_path / "t", pa.schema([("city", pa.string())])
+    write(table, "delta", None, 100)
+    opened = DeltaLake._open
+
+    def late(self: DeltaLake) -> Any:
+        """Somebody else is faster."""
+        found = opened(self)
+        monkeypatch.setattr(DeltaLake, "_open", opened)
+        DeltaLake(str(table)).make_room_for(schema)
+        return found
+
+    monkeypatch.setattr(DeltaLake, "_open", late)
+    lake = open_lake(str(table))
+    with pytest.raises(LakeConflict, match="Try again"):
+        lake.make_room_for(schema)
+    lake.make_room_for(schema)
+
+
+def test_files_of_a_table_below_another_are_not_its_garbage(
+    tmp_path: Path, kind: LakeFormat
+) -> None:
+    """A topic may have the name of a namespace."""
+    for table in (tmp_path / "a", tmp_path / "a" / "b"):
+        write(table, kind, None, 100)
+        write(table, kind, None, 100)  # which leaves files that nobody has a use for
+    assert remove_garbage(found_lake(str(tmp_path / "a")), older_s=0) == 6
+    assert offsets_in(tmp_path / "a" / "b", kind) == good(100)
+    assert remove_garbage(found_lake(str(tmp_path / "a" / "b")), older_s=0) == 6
+
+
+def test_garbage_is_looked_for_while_a_commit_moves_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "t"
+    write(table, "parquet", None, 100)
+    writer = LakeWriter(job(table, "parquet", 100, 150), SCHEMA)
+    messages = [writer.write(rows(100, 150, task)) for task in range(2)]
+    age_of = os.path.getmtime
+
+    def late(path: str) -> float:
+        monkeypatch.setattr(os.path, "getmtime", age_of)
+        writer.commit(messages)
+        return age_of(path)
+
+    monkeypatch.setattr(os.path, "getmtime", late)
+    assert remove_garbage(open_lake(str(table), "parquet"), older_s=0) == 0
+    assert offsets_in(table, "parquet") == good(150)
 
 
 def test_what_readers_of_an_older_version_need_is_not_garbage_yet(tmp_path: Path) -> None:

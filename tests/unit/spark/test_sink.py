@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 import penstock
 from penstock.client.client import Client
 from penstock.errors import DataFolderInUse, InvalidInput, ProducerFenced, TopicNotFound
+from penstock.record.batch import Batch
 from penstock.spark import connecting
 from penstock.spark.connecting import connected
 from penstock.spark.options import Target, parse_write_options
@@ -180,6 +181,45 @@ def test_a_commit_that_is_killed_at_any_step_is_finished_as_it_was_decided(
     assert Counter(m.value.decode() for m in everything(out)) == Counter(expected)
 
 
+class Weighing:
+    """A client that notes how many bytes of messages are sent at once."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.sent: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def publish_batch(self, topic: str, batch: Batch, **kwargs: Any) -> None:
+        self.sent.append(int(batch.message_bytes().sum()))
+        self._client.publish_batch(topic, batch, **kwargs)
+
+    def schedule_batch(self, topic: str, batch: Batch, **kwargs: Any) -> None:
+        self.sent.append(int(batch.message_bytes().sum()))
+        self._client.schedule_batch(topic, batch, **kwargs)
+
+
+@pytest.mark.parametrize("due_s", [None, 3600], ids=["now", "later"])
+def test_a_few_long_rows_among_many_short_ones_are_not_sent_at_once(
+    out: str, due_s: float | None
+) -> None:
+    """A broker would refuse them for ever, since they are decided on."""
+    due = datetime.fromtimestamp(time.time() + due_s, UTC) if due_s else None
+    long = [bytes([n]) * (3 << 20) for n in range(4)]
+    values = [*[b"short"] * 2000, *long, b"z" * (9 << 20), *[b"short"] * 2000]
+    staging = Staging(os.path.join(out, "spark"), "query")
+    part = rows(value=values, deliver_at=[due] * len(values), partition=[0] * len(values))
+    with penstock.connect(out) as ps:
+        weighing = Weighing(ps)
+        staging.publish(0, [staging.stage(0, 0, [part])], weighing)
+        waiting = [each.message.value for each in ps.delayed("out")]
+    assert max(weighing.sent) < 10 << 20
+    assert len(weighing.sent) == 4
+    stored = [m.value for m in everything(out)]
+    assert (stored, waiting) == (([], values) if due else (values, []))
+
+
 class Dying:
     """A client whose process ends right after delayed messages were stored."""
 
@@ -212,6 +252,20 @@ def test_delayed_rows_are_sent_once_too(out: str, due_s: float) -> None:
     assert (stored, waiting) == (([b"now"], [b"late"]) if due_s > 1 else ([b"late", b"now"], []))
 
 
+def test_delayed_rows_of_many_pieces_are_sent_once_wherever_it_dies(out: str) -> None:
+    due = datetime.fromtimestamp(time.time() + 3600, UTC)
+    values = [bytes([n]) * (5 << 20) for n in range(3)]
+    staging = Staging(os.path.join(out, "spark"), "late")
+    files = [staging.stage(0, 0, [rows(value=values, deliver_at=[due] * 3)])]
+    with penstock.connect(out) as ps:
+        for _ in values:  # one piece more each time
+            with pytest.raises(SystemExit):
+                staging.publish(0, files, Dying(ps))
+        assert staging.publish(0, files, ps) == 3
+        waiting = [each.message.value for each in ps.delayed("out")]
+    assert sorted(waiting) == values
+
+
 def test_a_partition_that_is_added_meanwhile_moves_nothing(out: str) -> None:
     staging = Staging(os.path.join(out, "spark"), "query")
     values = [f"{n}" for n in range(200)]
@@ -230,8 +284,9 @@ def test_a_partition_that_is_added_meanwhile_moves_nothing(out: str) -> None:
         ({"value": ["a", "b"], "partition": [0, 7]}, "partition 7 of out; there are 0 to 2"),
         ({"value": ["a", "b"], "partition": [-1, 0]}, "partition -1 of out"),
         ({"value": ["a", "b" * (11 << 20)]}, "message of 11534336 bytes; out takes at most"),
+        ({"value": ["a"], "deliver_at": [datetime.now(UTC) + timedelta(days=91)]}, "90 days"),
     ],
-    ids=["beyond", "below", "too-long"],
+    ids=["beyond", "below", "too-long", "too-late"],
 )
 def test_a_batch_that_is_refused_can_be_mended(out: str, wrong: dict[str, Any], said: str) -> None:
     """A decision on what no broker takes would stop the query for ever."""

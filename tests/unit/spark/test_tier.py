@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import DateType, StructField, StructType
 
+import penstock
 from penstock.client.client import Client
 from penstock.errors import DataLost, InvalidInput
 from penstock.spark.batch_read import BatchReader
+from penstock.spark.bounds import Bounds, Range
 from penstock.spark.columns import read_schema
+from penstock.spark.delta_lake import DeltaLake
 from penstock.spark.lake_sink import LakeJob, LakeWriter
+from penstock.spark.lake_table import Change, LakeFile, new_file_name
 from penstock.spark.options import parse_read_options
+from penstock.spark.tier import History
 from tests.unit.spark.rows import rows_of
 
 Places = list[tuple[str, int]]
@@ -96,3 +102,93 @@ def test_a_topic_that_was_never_archived_is_read_from_the_log_if_it_has_all_of_i
     trim(ps, "returns", 1)
     with pytest.raises(InvalidInput, match=f"no lake table in {os.path.join(lake, 'returns')}"):
         found(folder, lake, "orders,returns")
+
+
+def bad_rows(lake: Path, offsets: list[int]) -> LakeFile:
+    """A file of them, which is not committed yet."""
+    name = new_file_name("2026-01-01")
+    path = lake / "orders.bad" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"topic": ["orders"] * len(offsets), "offset": offsets}), path)
+    return LakeFile(name, "2026-01-01", 1, len(offsets), min(offsets), max(offsets))
+
+
+def test_a_table_of_bad_rows_counts_when_something_was_committed_to_it(
+    folder: str, lake: Path
+) -> None:
+    bad_rows(lake, [60])  # a task of a first round has written it so far
+    assert found(folder, lake) == orders(0, 100)
+
+
+def test_the_first_bad_rows_are_not_missed_while_they_are_archived(
+    folder: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round commits to the table of bad rows first, and then to the other."""
+    archived = DeltaLake.archived
+    bad, schema = bad_rows(lake, [60, 61]), pa.schema([("offset", pa.int64())])
+
+    def late(self: DeltaLake, topic: str, partitions: Iterable[int]) -> dict[int, int | None]:
+        monkeypatch.setattr(DeltaLake, "archived", archived)
+        change = Change(schema, [bad], topic="orders", ends={0: 62})
+        DeltaLake(str(lake / "orders.bad")).commit(change)
+        DeltaLake(str(lake / "orders")).commit(Change(schema, topic="orders", ends={0: 62}))
+        return self.archived(topic, partitions)
+
+    monkeypatch.setattr(DeltaLake, "archived", late)
+    given = {"path": folder, "subscribe": "orders", "tier": "lake+log", "lake": str(lake)}
+    history = History(parse_read_options(given), {"orders": {0: Bounds(40, 100)}})
+    rest, old = history.take(Range("orders", 0, 40, 100))
+    assert rest == Range("orders", 0, 62, 100)
+    assert {os.path.relpath(part.path, lake) for part in old} >= {f"orders.bad/{bad.path}"}
+
+
+def test_partitions_that_no_time_is_given_for_begin_with_their_history(
+    folder: str, ps: Client, lake: Path, durable: Callable[[], None]
+) -> None:
+    ps.create_topic("returns")
+    durable()
+    times = '{"returns": {"0": 1000}}'
+    assert found(folder, lake, "orders,returns", startingOffsetsByTimestamp=times) == orders(0, 100)
+
+
+def test_what_was_dropped_of_a_partition_that_was_never_archived_is_lost(
+    folder: str, ps: Client, lake: Path, durable: Callable[[], None]
+) -> None:
+    ps.alter_topic("orders", partitions=2)
+    ps.publish_batch("orders", ["x"] * 5, partition=1)
+    ps.publish_batch("orders", ["x"] * 5, partition=1)
+    durable()
+    assert len(found(folder, lake)) == 110
+    ps._broker.topic(ps._name("orders")).partition(1).trim_to(5)
+    with pytest.raises(DataLost, match="orders/1: offsets 0 up to 5 are gone"):
+        found(folder, lake)
+    assert len(found(folder, lake, failOnDataLoss="false")) == 105
+    assert found(folder, lake, startingOffsets="latest") == []
+
+
+def test_a_topic_of_another_namespace_has_a_history_of_its_own(
+    folder: str, ps: Client, lake: Path
+) -> None:
+    """By whichever name it was archived, and is read."""
+    ps.close()
+    with penstock.connect(folder, namespace="shop") as shop:
+        shop.create_topic("orders")
+        for _ in range(5):
+            shop.publish_batch("orders", ["x"] * 2)
+        trim(shop, "orders", 2)
+    name, when = new_file_name("2026-01-01"), pa.array([0] * 4, pa.timestamp("us", tz="UTC"))
+    columns: dict[str, object] = {field.name: [None] * 4 for field in read_schema(False).fields}
+    columns |= {"topic": ["shop/orders", "orders"] * 2, "partition": [0] * 4}
+    columns |= {"offset": range(4), "timestamp": when, "value": [b"old"] * 4}
+    path = lake / "shop" / "orders" / name
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table(columns), path)
+    file = LakeFile(name, "2026-01-01", os.path.getsize(path), 4, 0, 3)
+    schema = pa.schema([("offset", pa.int64())])
+    DeltaLake(str(lake / "shop" / "orders")).commit(
+        Change(schema, [file], topic="shop/orders", ends={0: 4})
+    )
+    assert found(folder, lake, namespace="shop") == orders(0, 10)
+    full = [("shop/orders", offset) for offset in range(10)]
+    assert found(folder, lake, "shop/orders") == full
+    assert found(folder, lake, "shop/orders,orders") == [*orders(0, 100), *full]

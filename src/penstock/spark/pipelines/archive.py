@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -13,11 +14,11 @@ from pyspark.errors import ParseException
 from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import DataFolderInUse, DataLost, InvalidInput
-from penstock.spark.bounds import Range, limited_by_bytes
+from penstock.spark.bounds import Bounds, Range, limited_by_bytes
 from penstock.spark.columns import COLUMNS as MESSAGE_COLUMNS
 from penstock.spark.connecting import connected
-from penstock.spark.lake import LakeFormat, lake_folder, open_lake
-from penstock.spark.lake_sink import BAD, LakeJob, write_lake
+from penstock.spark.lake import LakeFormat, lake_folder, open_lake, table_of
+from penstock.spark.lake_sink import BAD, LakeJob, other_rules, write_lake
 from penstock.spark.lake_table import Lake
 from penstock.spark.options import Target, local_folder
 from penstock.spark.place import Place, open_place
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CORRUPT = "_penstock_corrupt"
+_BRACE_AND_MORE = r"\}[ \t\r\n]*[^ \t\r\n]"
 ROUND_BYTES = 2 << 30
 SPLIT_BYTES = 128 << 20
 _COLUMNS = (
@@ -83,6 +85,8 @@ def archive(
 ) -> Archived:
     """Bring topics into tables `<lake>/<topic>`, each message once; until the end, or for ever.
 
+    Topics of a namespace other than the default one go to `<lake>/<namespace>/<topic>`.
+
     With `schema`, the columns of JSON values as Spark writes them (`"amount double, city string"`),
     values are decoded; rows that do not fit go to `<lake>/<topic>.bad` with the reason. How far it
     is stands in the tables, and is told to `group`. Messages that retention or damage took before
@@ -100,7 +104,7 @@ def archive(
     )
     _hold_retention(target, topics, group, done)
     for topic in topics:
-        _tell_again(target, topic, open_lake(table_of(work.lake, topic), lake_format), group)
+        _tell_again(target, topic, open_lake(work.table_of(topic), lake_format), group)
     try:
         while True:
             found = sum(work.run_round(topic) for topic in topics)
@@ -123,10 +127,6 @@ def as_target(text: str, namespace: str = "default", api_key: str = "") -> Targe
     return Target(path=path, namespace=namespace, api_key=api_key)  # a server may hold the folder
 
 
-def table_of(lake: str, topic: str) -> str:
-    return os.path.join(lake, *topic.split("/"))
-
-
 class _Work(NamedTuple):
     """What every round of an archive needs to know."""
 
@@ -142,48 +142,67 @@ class _Work(NamedTuple):
     report: Callable[[str], None]
     done: Archived
 
+    def table_of(self, topic: str) -> str:
+        return table_of(self.lake, self.target.full_name(topic))
+
     def run_round(self, topic: str) -> int:
         """One round of one topic; how many offsets it went on."""
-        table = table_of(self.lake, topic)
-        tables = [table, f"{table}.bad"]
-        lakes = [open_lake(each, self.lake_format) for each in tables]
-        with closing(open_place(self.target)) as place:
-            parts, starts, again = _next_parts(place, lakes, topic, self.round_bytes, self._lost)
+        job, parts = self.plan(topic)
         if not parts:
             return 0
-        if again and not self.fields:
-            raise InvalidInput(
-                f"a round with a schema was cut short, and {tables[1]} has its bad rows already: "
-                "run the archive with the same schema once more"
-            )
-        job = LakeJob(
-            table=table,
-            format=self.lake_format,
-            bad_table=tables[1] if self.fields else "",
-            topic=topic,
-            starts=starts,
-            ends={part.partition: part.end for part in parts},
-        )
         began = time.monotonic()
         frame = read_parts(self.spark, self.target, parts, fail_on_data_loss=self.fail_on_data_loss)
         frame = _decoded(frame, self.fields) if self.fields else frame
         frame = frame.selectExpr(
             "*", "cast(to_utc_timestamp(timestamp, current_timezone()) as date) date"
         )
-        write_lake(frame, job)
+        rows = write_lake(frame, job)
         commit_progress(self.target, self.group, {topic: job.ends})
         count = sum(part.end - part.start for part in parts)
-        self._note(job, count, time.monotonic() - began)
+        self._note(topic, job, rows, time.monotonic() - began)
+        self._note_missing(topic, count - rows, count)
         return count
 
-    def _note(self, job: LakeJob, count: int, seconds: float) -> None:
+    def plan(self, topic: str) -> tuple[LakeJob, list[Range]]:
+        """What the next round of a topic has to do; it has no parts if there is nothing."""
+        name, table = self.target.full_name(topic), self.table_of(topic)
+        tables = [table, f"{table}.bad"]
+        lakes = [open_lake(each, self.lake_format) for each in tables]
+        with closing(open_place(self.target)) as place:
+            parts, starts, again = _next_parts(
+                place, lakes, topic, name, self.round_bytes, self._lost
+            )
+        rules = _number_of(self.fields) if self.fields else None
+        if again and (rules is None or lakes[1].rules(name) not in (None, rules)):
+            raise other_rules(tables[1])
+        job = LakeJob(
+            table=table,
+            format=self.lake_format,
+            bad_table=tables[1] if self.fields else "",
+            topic=name,
+            starts=starts,
+            begins={part.partition: part.start for part in parts},
+            ends={part.partition: part.end for part in parts},
+            rules=rules,
+        )
+        return job, parts
+
+    def _note(self, topic: str, job: LakeJob, count: int, seconds: float) -> None:
         done = self.done
-        done.topics[job.topic] = done.topics.get(job.topic, 0) + count
+        done.topics[topic] = done.topics.get(topic, 0) + count
         done.rounds += 1
         for each in filter(None, (job.table, job.bad_table)):
             if each not in done.tables and os.path.isdir(each):
                 done.tables.append(each)
-        self.report(f"{job.topic}: {count:,} messages into {job.table} in {seconds:.1f} s")
+        self.report(f"{topic}: {count:,} messages into {job.table} in {seconds:.1f} s")
+
+    def _note_missing(self, topic: str, missing: int, count: int) -> None:
+        """Damage that is no error; only tasks have seen it."""
+        if missing and not self.fail_on_data_loss:
+            self.done.notes.append(
+                f"{topic}: {missing:,} of {count:,} messages could not be read: damage, or the "
+                "compaction of the topic, took them before they were archived"
+            )
 
     def _lost(self, what: str) -> None:
         if self.fail_on_data_loss:
@@ -200,9 +219,13 @@ class _Work(NamedTuple):
 def _tell_again(target: Target, topic: str, lake: Lake, group: str) -> None:
     """A run that was killed right after its commit to the table did not tell the group."""
     with closing(open_place(target)) as place:
-        known = lake.archived(topic, place.bounds(topic))
+        now = place.bounds(topic)
+    known = lake.archived(target.full_name(topic), now)
     ends = {partition: offset for partition, offset in known.items() if offset is not None}
+    for partition, offset in ends.items():
+        _check_log(lake, topic, partition, offset, now[partition])
     if ends:
+        lake.sync()  # which a run that was killed may not have got to either
         commit_progress(target, group, {topic: ends})
 
 
@@ -210,16 +233,18 @@ def _next_parts(
     place: Place,
     lakes: Sequence[Lake],
     topic: str,
+    name: str,
     round_bytes: int,
     lost: Callable[[str], None],
 ) -> tuple[list[Range], dict[int, int | None], bool]:
-    """What the table does not have yet, up to the limit of a round, and what the table says.
+    """What the table does not have yet, up to the limit of a round, and what the table says of the
+    topic by its full name.
 
     A round that was killed between its commits to the table of bad rows and to the table itself
     comes again just as it was: the one has its rows already. The last result says that it does.
     """
     now = place.bounds(topic)
-    archived, *others = (lake.archived(topic, now) for lake in lakes)
+    archived, *others = (lake.archived(name, now) for lake in lakes)
     parts, starts, halfway = [], {}, []
     for partition, bounds in sorted(now.items()):
         known = archived[partition]
@@ -227,11 +252,7 @@ def _next_parts(
         if start < bounds.start:
             lost(f"{topic}/{partition}: offsets {start} up to {bounds.start}")
             start = bounds.start
-        if start > bounds.end:
-            raise InvalidInput(
-                f"{lakes[0].folder} has {topic}/{partition} up to offset {start}, but the log ends "
-                f"at {bounds.end}: it is another log. Archive it to another table."
-            )
+        _check_log(lakes[0], topic, partition, start, bounds)
         if start < bounds.end:
             parts.append(Range(topic, partition, start, bounds.end))
             starts[partition] = known
@@ -240,6 +261,14 @@ def _next_parts(
                 if start < got_to <= bounds.end:
                     halfway.append(parts[-1]._replace(end=got_to))
     return halfway or limited_by_bytes(parts, place, round_bytes), starts, bool(halfway)
+
+
+def _check_log(lake: Lake, topic: str, partition: int, offset: int, bounds: Bounds) -> None:
+    if offset > bounds.end:
+        raise InvalidInput(
+            f"{lake.folder} has {topic}/{partition} up to offset {offset}, but the log ends at "
+            f"{bounds.end}: it is another log. Archive it to another table."
+        )
 
 
 def read_parts(
@@ -290,7 +319,7 @@ def _decoded(frame: DataFrame, fields: list[Field]) -> DataFrame:
         "when value is null then 'there is no value'",
         "when _json is null then 'the value is empty'",
         f"when _json.{_CORRUPT} is not null then {_misfit(fields)}",
-        "when rtrim(cast(value as string)) not like '%}' then 'there is more behind the JSON'",
+        f"when {_more_behind('cast(value as string)')} then 'there is more behind the JSON'",
     ]
     checks += [
         f"when _json.{_name(field.name)} is null then {_text(f'field {field.name} is missing')}"
@@ -299,6 +328,19 @@ def _decoded(frame: DataFrame, fields: list[Field]) -> DataFrame:
     ]
     columns = [f"_json.{_name(field.name)} as {_name(field.name)}" for field in fields]
     return parsed.selectExpr(*_COLUMNS, *columns, f"case {' '.join(checks)} end as {BAD}")
+
+
+def _more_behind(text: str) -> str:
+    """Whether there is more than one value, as an expression; Spark reads the first only.
+
+    As the only item of a list it must be one item, and two with another behind it: a bracket in
+    what is behind the value could pass one of the two, not both. Where no brace is followed by
+    anything there is no need to look.
+    """
+    alone = f"size(from_json(concat('[', {text}, ']'), 'array<string>')) = 1"
+    followed = f"size(from_json(concat('[', {text}, ',0]'), 'array<string>')) = 2"
+    goes_on = f"{text} rlike {_text(_BRACE_AND_MORE)}"
+    return f"{goes_on} and not coalesce({alone} and {followed}, false)"
 
 
 def _misfit(fields: list[Field]) -> str:
@@ -339,6 +381,12 @@ def _fields(schema: str) -> list[Field]:
         if field.name.lower() in taken:
             raise InvalidInput(f"the schema has a field {field.name!r}, as every message has")
     return [Field(f.name, f.dataType.simpleString(), not f.nullable) for f in parsed.fields]
+
+
+def _number_of(fields: list[Field]) -> int:
+    """Another one for other fields, by which other rows would be bad."""
+    digest = hashlib.sha256(msgspec.json.encode(fields)).digest()
+    return int.from_bytes(digest[:8], "big") >> 1  # of 63 bits, as lake tables keep them
 
 
 def _hold_retention(target: Target, topics: Sequence[str], group: str, done: Archived) -> None:

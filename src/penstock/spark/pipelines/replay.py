@@ -66,6 +66,7 @@ def replay(
     where: str = "",
     rate: float | None = None,
     state: str = "",
+    fail_on_data_loss: bool = True,
     every_s: float | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> Replayed:
@@ -73,9 +74,10 @@ def replay(
 
     `where` is a condition in SQL on the columns of a message. `rate` is messages a second. The
     `name` stands for this replay: run it again under the same name, and it goes on where it was
-    broken off, or does nothing if it was done. Its plan is kept in the folder `state`. `every_s`:
-    go on with what has come since, looking after so many seconds, until interrupted by Ctrl-C;
-    then this returns what was done.
+    broken off, or does nothing if it was done. Its plan is kept in the folder `state`. Messages of
+    a log that retention or damage took are an error; without `fail_on_data_loss` it goes on without
+    them. `every_s`: go on with what has come since, looking after so many seconds, until
+    interrupted by Ctrl-C; then this returns what was done.
     """
     if every_s is not None and end_us is not None:
         raise InvalidInput("a replay up to a time has an end: it cannot follow what comes")
@@ -101,7 +103,10 @@ def replay(
 
     plan, resumed = _planned(folder, name, asked, parts, rate)
     done = Replayed(resumed=resumed)
-    work = _Work(spark, source, lake, target, topic, name, folder, where, start_us, end_us, rate)
+    work = _Work(
+        *(spark, source, lake, target, topic, name, folder, where, start_us, end_us, rate),
+        fail_on_data_loss,
+    )
     try:
         while True:
             work.run(plan, done, report)
@@ -133,6 +138,7 @@ class _Work(NamedTuple):
     start_us: int | None
     end_us: int | None
     rate: float | None
+    fail_on_data_loss: bool
 
     def run(self, plan: _Plan, done: Replayed, report: Callable[[str], None]) -> None:
         """The rounds of a plan that are not done yet, no faster than the rate."""
@@ -143,7 +149,7 @@ class _Work(NamedTuple):
             if number <= last:
                 continue
             counted = Observation()
-            frame = _frame(self.spark, self.source, self.lake, parts)
+            frame = self.read(parts)
             frame = _messages(frame, self.where, self.start_us, self.end_us)
             options = {
                 **target_options(self.target),
@@ -163,6 +169,18 @@ class _Work(NamedTuple):
                 time.sleep(max(0.0, due - time.monotonic()))
             done.seconds += time.monotonic() - began
             began, before = time.monotonic(), done.messages
+
+    def read(self, parts: list[Range]) -> DataFrame:
+        if not self.lake:
+            source = self.source
+            target = source if isinstance(source, Target) else as_target(source)
+            return read_parts(self.spark, target, parts, fail_on_data_loss=self.fail_on_data_loss)
+        wanted = " or ".join(
+            f"(topic = '{p.topic}' and partition = {p.partition} and offset >= {p.start} "
+            f"and offset < {p.end})"
+            for p in parts
+        )
+        return read_lake(self.spark, str(self.source)).where(wanted)
 
 
 def _same(source: str | Target, target: Target) -> bool:
@@ -248,18 +266,6 @@ def _rounds(plan: _Plan) -> Iterator[list[Range]]:
             yield [part._replace(end=min(part.end, part.start + each)) for part in left]
             left = [part._replace(start=part.start + each) for part in left]
             left = [part for part in left if part.start < part.end]
-
-
-def _frame(spark: SparkSession, source: str | Target, lake: bool, parts: list[Range]) -> DataFrame:
-    if not lake:
-        target = source if isinstance(source, Target) else as_target(source)
-        return read_parts(spark, target, parts)
-    wanted = " or ".join(
-        f"(topic = '{p.topic}' and partition = {p.partition} and offset >= {p.start} "
-        f"and offset < {p.end})"
-        for p in parts
-    )
-    return read_lake(spark, str(source)).where(wanted)
 
 
 def _messages(frame: DataFrame, where: str, start_us: int | None, end_us: int | None) -> DataFrame:

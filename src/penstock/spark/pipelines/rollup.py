@@ -104,6 +104,7 @@ def rollup(
     parts, ends = _new_parts(target, topics, offsets, done)
     if parts:
         new = _count(spark, target, parts)
+        done.notes += _missing(parts, new)
         done.new_messages = sum(messages for messages, _ in new.values())
         for place, (messages, size) in new.items():
             known = counts.get(place, (0, 0))
@@ -122,7 +123,7 @@ def rollup(
     _append(os.path.join(out, "groups"), groups)
     done.chart = os.path.join(os.path.abspath(out), "rollup.html")
     shown = page(_rows(counts), _history(os.path.join(out, "groups")), latencies.rows())
-    write_durably(DiskFiles(), done.chart, shown.encode())
+    _write(done.chart, shown.encode())
     done.seconds = time.monotonic() - began
     return done
 
@@ -152,7 +153,9 @@ def _new_parts(
 
 
 def _count(spark: SparkSession, target: Target, parts: Sequence[Range]) -> Counts:
-    frame = read_parts(spark, target, parts, ("value", "topic", "timestamp", "priority"))
+    columns = ("value", "topic", "timestamp", "priority")
+    # What is damaged stays so: a table that waited for it would never go on.
+    frame = read_parts(spark, target, parts, columns, fail_on_data_loss=False)
     counted = frame.selectExpr(
         "topic",
         "priority",
@@ -163,6 +166,17 @@ def _count(spark: SparkSession, target: Target, parts: Sequence[Range]) -> Count
         expr("count(1)"), expr("sum(size)")
     )
     return {(row[0], row[1], row[2] * 60_000_000): (row[3], row[4]) for row in counted.collect()}
+
+
+def _missing(parts: Sequence[Range], counts: Counts) -> Iterator[str]:
+    for topic in dict.fromkeys(part.topic for part in parts):
+        offsets = sum(part.end - part.start for part in parts if part.topic == topic)
+        found = sum(messages for (name, _, _), (messages, _) in counts.items() if name == topic)
+        if found < offsets:
+            yield (
+                f"{topic}: {offsets - found:,} of {offsets:,} messages were gone before they were "
+                "counted: expired, compacted or damaged"
+            )
 
 
 def _read_table(path: str) -> tuple[Counts, Offsets]:
@@ -177,12 +191,20 @@ def _read_table(path: str) -> tuple[Counts, Offsets]:
 
 def _write_table(path: str, counts: Counts, offsets: Offsets) -> None:
     schema = PER_MINUTE.with_metadata({_OFFSETS: msgspec.json.encode(offsets)})
-    table = pa.Table.from_pylist(_rows(counts), schema=schema)
+    _write(path, _as_parquet(pa.Table.from_pylist(_rows(counts), schema=schema)))
+
+
+def _as_parquet(table: pa.Table) -> bytes:
     made = pa.BufferOutputStream()
     pq.write_table(table, made)
+    data: bytes = made.getvalue().to_pybytes()
+    return data
+
+
+def _write(path: str, data: bytes) -> None:
     files = DiskFiles()
     files.make_folder(os.path.dirname(path))
-    write_durably(files, path, made.getvalue().to_pybytes())
+    write_durably(files, path, data)
 
 
 def _rows(counts: Counts) -> list[dict[str, Any]]:
@@ -257,10 +279,17 @@ def _stream_groups(client: Any, topics: Sequence[str], now: datetime) -> Iterato
 
 
 def _append(table: str, rows: list[dict[str, Any]]) -> None:
+    _remove_unfinished(table)
     if rows:
-        os.makedirs(table, exist_ok=True)
-        name = f"{time.time_ns()}.parquet"
-        pq.write_table(pa.Table.from_pylist(rows, schema=GROUPS), os.path.join(table, name))
+        path = os.path.join(table, f"{time.time_ns()}.parquet")
+        _write(path, _as_parquet(pa.Table.from_pylist(rows, schema=GROUPS)))
+
+
+def _remove_unfinished(table: str) -> None:
+    """What a run that was killed has left: whoever reads the folder would stumble over it."""
+    for name in os.listdir(table) if os.path.isdir(table) else ():
+        if name.endswith(".tmp"):
+            os.unlink(os.path.join(table, name))
 
 
 def _history(table: str) -> list[dict[str, Any]]:

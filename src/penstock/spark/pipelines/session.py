@@ -16,6 +16,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.errors import InvalidInput, JavaMissing
@@ -36,7 +37,7 @@ def session(master: str = "", name: str = "penstock") -> Iterator[SparkSession]:
         )
     _check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers take any python3
-    with unwrapped(), _without_words_of_py4j():
+    with unwrapped(), _without_words_of_pyspark(), _without_words_of_py4j(), _own_ctrl_c():
         spark = _started(_settings(master or "local[*]", name))
         try:
             yield spark
@@ -99,6 +100,35 @@ def _signals_wait() -> Iterator[None]:
             signal.signal(number, handler)
     for each in came:
         signal.raise_signal(each)
+
+
+@contextmanager
+def _own_ctrl_c() -> Iterator[None]:
+    """PySpark takes SIGINT for itself, to cancel jobs, and does not give it back at the end."""
+    former = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        present = signal.getsignal(signal.SIGINT)
+        is_of_spark = getattr(present, "__module__", "") == SparkContext.__module__
+        if is_of_spark and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, former)
+
+
+@contextmanager
+def _without_words_of_pyspark() -> Iterator[None]:
+    """What it logs, as JSON with all of Java's stack, of an error in a query: it raises it too."""
+    loggers = [
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")
+    ]
+    former = [each.disabled for each in loggers]
+    for each in loggers:
+        each.disabled = True
+    try:
+        yield
+    finally:
+        for each, was in zip(loggers, former, strict=True):
+            each.disabled = was
 
 
 @contextmanager
