@@ -16,12 +16,12 @@ BROKER_BUGS = [
         "an ack is believed before it is in the ledger",
         "broker/ledgered.py",
         """\
-        durable = self.journal.append(_events_of(group) + ledger.encode(events))
-        queue.apply(events)
+        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+        queue.apply(decision.events)
 """,
         """\
-        queue.apply(events)
-        durable = self.journal.append(_events_of(group) + ledger.encode(events))
+        queue.apply(decision.events)
+        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
 """,
         CRASHES,
     ),
@@ -31,10 +31,10 @@ BROKER_BUGS = [
         """\
             for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
-            durable = self._believe(group, queue, decision.events)
+            durable = self._carry_out(group, queue, rest)
 """,
         """\
-            durable = self._believe(group, queue, decision.events)
+            durable = self._carry_out(group, queue, rest)
             for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
 """,

@@ -24,7 +24,7 @@ from penstock.broker.source import LogSource
 from penstock.broker.structs import Origin
 from penstock.clock import Clock
 from penstock.delivery import ledger
-from penstock.delivery.ledger import Acked, Event
+from penstock.delivery.ledger import Acked
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.picking import DeadLetter
 from penstock.delivery.producers import Producers
@@ -151,7 +151,7 @@ class LedgeredPartition:
                 return False
             queue, done = self.queues[origin.group], Acked(origin.nonce, Offsets.one(origin.offset))
             try:
-                self._believe(origin.group, queue, (done,))
+                self._carry_out(origin.group, queue, Decision((done,)))
             except DiskFull:  # then the next start finds it again, or a checkpoint says it
                 queue.apply((done,))
             return True
@@ -201,11 +201,8 @@ class LedgeredPartition:
     def _carry_out(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
         if decision.dead_letters:
             return self._give_up(group, queue, decision)
-        return self._believe(group, queue, decision.events)
-
-    def _believe(self, group: str, queue: GroupQueue, events: tuple[Event, ...]) -> Future[None]:
-        durable = self.journal.append(_events_of(group) + ledger.encode(events))
-        queue.apply(events)
+        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+        queue.apply(decision.events)
         if self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
             self.look_if_checkpoint_is_due()
         return durable
@@ -213,8 +210,9 @@ class LedgeredPartition:
     def _give_up(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
         """Store dead letters, and then what else was decided. A stored letter is final."""
         letters = [letter for letter in decision.dead_letters if self._letters.keeps(letter)]
+        rest = Decision(decision.events)
         if not letters:
-            return self._believe(group, queue, decision.events)
+            return self._carry_out(group, queue, rest)
         in_doubt = self._letters_in_doubt
         if in_doubt is None:
             self._letters_in_doubt = self._letters.ends()
@@ -223,7 +221,7 @@ class LedgeredPartition:
                 self.journal.log.sync()  # what led to the letters must not be lost before them
             for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
-            durable = self._believe(group, queue, decision.events)
+            durable = self._carry_out(group, queue, rest)
         except BaseException:  # Ctrl-C too
             self._believe_letters()
             raise
