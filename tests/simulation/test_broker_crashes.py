@@ -110,6 +110,17 @@ def deaths(act: Act, deliveries: int, *, power_cut: bool) -> list[Shop]:
     return moments(shop, lambda: act(shop, held), power_cut=power_cut)
 
 
+def about_to_die() -> tuple[Shop, Delivered]:
+    """A letter is there already, and the next message is held by whoever will give it up."""
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1})
+    shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
+    (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
+    reject(shop, first)
+    (held,) = shop.receive()
+    return shop, held
+
+
 @pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power-cut"])
 @pytest.mark.parametrize(
     ("act", "deliveries", "reason"),
@@ -296,12 +307,7 @@ def test_a_letter_outlives_no_lease_that_it_names(power_cut: bool) -> None:
 
 
 def test_an_interrupt_between_a_letter_and_its_entry_brings_nothing_back() -> None:
-    shop = Shop(SimulatedFiles())
-    shop.broker.create_topic(TOPIC, {"partitions": 1})
-    shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
-    (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
-    reject(shop, first)
-    (held,) = shop.receive()
+    shop, held = about_to_die()
 
     def interrupt(kind: str, path: str) -> None:
         if kind == "append" and "orders/00000/ledger" in path:
@@ -319,12 +325,7 @@ def test_an_interrupt_between_a_letter_and_its_entry_brings_nothing_back() -> No
 
 
 def test_a_letter_that_nobody_could_look_at_yet_is_looked_at_by_the_next_start() -> None:
-    shop = Shop(SimulatedFiles())
-    shop.broker.create_topic(TOPIC, {"partitions": 1})
-    shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
-    (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
-    reject(shop, first)
-    (held,) = shop.receive()
+    shop, held = about_to_die()
 
     def interrupt(kind: str, path: str) -> None:
         if kind == "sync" and "orders.dlq/00000/log" in path:
@@ -377,12 +378,7 @@ def test_a_letter_that_somebody_made_up_does_no_harm(origin: str) -> None:
 
 
 def test_a_full_disk_keeps_no_broker_from_starting_after_a_letter() -> None:
-    shop = Shop(SimulatedFiles())
-    shop.broker.create_topic(TOPIC, {"partitions": 1})
-    shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
-    (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
-    reject(shop, first)
-    (held,) = shop.receive()
+    shop, held = about_to_die()
     shop.files.fail("append", error=errno.ENOSPC, path="orders/00000/ledger/")
     with pytest.raises(DiskFull):
         reject(shop, held)
