@@ -134,14 +134,13 @@ class Partition(LedgeredPartition):
             decision = queue.ack(now_ns, nonce, offsets)
             durable = DONE
             if decision.events:
-                lease = queue.state.leases.get(nonce)
                 durable = self._carry_out(group, queue, decision)
                 (acked,) = decision.events
                 assert type(acked) is Acked
-                assert lease is not None
+                assert decision.lease is not None
                 self.rates[group].acked.add(acked.offsets.count, now_ns)
                 wall_us = self._clock.wall_ns() // 1000
-                self.latencies[group].handled(lease, acked.offsets, wall_us)
+                self.latencies[group].handled(decision.lease, acked.offsets, wall_us)
         if durable is DONE and not decision.refused:
             return SETTLED
         return Settled(decision.refused, durable)

@@ -79,6 +79,7 @@ class Decision(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
     refused: dict[int, type[DeliveryError]] = {}  # by offset: why it cannot be settled
+    lease: Lease | None = None  # of an ack: where the messages were
 
     @property
     def leased(self) -> Leased | None:
@@ -172,8 +173,8 @@ class GroupQueue:
 
     def ack(self, now_ns: int, nonce: int, offsets: Offsets | None = None) -> Decision:
         """Messages are done. Without offsets: all that the lease holds; LeaseLost if it is gone."""
-        _, held, refused = self._held(now_ns, nonce, offsets)
-        return Decision((Acked(nonce, held),) if held.count else (), (), refused)
+        lease, held, refused = self._held(now_ns, nonce, offsets)
+        return Decision((Acked(nonce, held),) if held.count else (), (), refused, lease)
 
     def nack(
         self,
