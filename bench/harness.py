@@ -2,7 +2,8 @@
 
 Contenders of one race run in turns, round after round, so that whatever else the machine does hits
 them all alike. A ratio is taken inside each round and the figure is the median of those ratios. The
-first round only warms up. Every run gets an empty folder on the same disk.
+first round only warms up. Every run gets an empty folder on the same disk, and a disk that is done
+with what the one before has written.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ class Bench:
         folder = runs_folder(self.cache) / str(self._runs)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
+        os.sync()  # or whoever runs now would pay for what others left to be written and removed
         try:
             yield folder
         finally:
