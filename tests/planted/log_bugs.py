@@ -263,21 +263,22 @@ aggregate([("offset", "min")])
     Bug(
         "a full disk stops the log for good",
         "log/local.py",
-        "            if is_out_of_room(exc):\n                self._roomy_until",
-        "            if False:\n                self._roomy_until",
+        "        if is_out_of_room(exc):\n            self._roomy_until",
+        "        if False:\n            self._roomy_until",
         ENOSPC,
     ),
     Bug(
         "a write that found no room leaves its part in the file",
         "log/local.py",
         """\
-            try:
-                self._active_file.truncate(active.size_bytes)
-            except OSError as worse:
-                raise self._fail(worse) from exc
+        try:
+            self._active_file.truncate(self._active.size_bytes)
+        except OSError as worse:
+            return self._fail(worse)
 """,
         """\
-            active.tail = (active.next_offset, self._files.size(active.path))
+        active = self._active
+        active.tail = (active.next_offset, self._files.size(active.path))
 """,
         ENOSPC,
     ),

@@ -26,7 +26,7 @@ from penstock.log.index import SegmentIndex
 from penstock.log.recovery import remove_segments, seal
 from penstock.log.segment import Broken, Segment, walk
 from penstock.record.batch import Batch
-from penstock.record.frame import FrameHeader, decode, encode
+from penstock.record.frame import FrameHeader, Writer, decode, encode
 from penstock.record.schema import BITS, new_batch_ulid
 
 if TYPE_CHECKING:
@@ -237,14 +237,8 @@ class _Rewrite:
         span = last.next_offset - first.base_offset
         if len(batch) != span:
             batch = batch.placed()
-        frame = encode(
-            batch,
-            base_offset=first.base_offset,
-            span=span,
-            ulid=ulid,
-            codec=self.log.config.codec,
-            term=last.term,
-        )
+        codec, by = self.log.config.codec, Writer(term=last.term)
+        frame = encode(batch, first.base_offset, ulid, codec=codec, by=by, span=span)
         file.append(frame.buffers)
         self.new.add(frame)
 

@@ -143,14 +143,15 @@ class DiskFile:
         self.size = size
 
     def append(self, buffers: Sequence[Buffer]) -> None:
+        size = self.size
         if len(buffers) == 1:
-            written, wanted = os.pwrite(self._fd, buffers[0], self.size), len(buffers[0])
+            data = buffers[0]
+            written, wanted = os.pwrite(self._fd, data, size), len(data)
         else:
-            written, wanted = os.pwritev(self._fd, buffers, self.size), sum(map(len, buffers))
+            written, wanted = os.pwritev(self._fd, buffers, size), sum(map(len, buffers))
+        self.size = size + written
         if written < wanted:  # rare: a signal or a nearly full disk cuts a write short
-            self.overwrite(self.size + written, b"".join(map(bytes, buffers))[written:])
-        else:
-            self.size += written
+            self.overwrite(self.size, b"".join(map(bytes, buffers))[written:])
 
     def overwrite(self, position: int, data: Buffer) -> None:
         rest = memoryview(data)

@@ -75,9 +75,9 @@ class SegmentIndex:
     """
 
     __slots__ = (
-        "_block_position",
         "_interval_bytes",
         "_last_timestamp",
+        "_next_block_at",
         "last_timestamps",
         "offsets",
         "positions",
@@ -90,7 +90,7 @@ class SegmentIndex:
         self.positions = array("I")
         self.priorities = bytearray()
         self._interval_bytes = interval_bytes
-        self._block_position = -interval_bytes
+        self._next_block_at = 0
         self._last_timestamp = NO_TIME
 
     def __len__(self) -> int:
@@ -101,8 +101,8 @@ class SegmentIndex:
         newest = self._last_timestamp
         if frame.last_timestamp > newest and frame.row_count:
             self._last_timestamp = newest = frame.last_timestamp
-        if position - self._block_position >= self._interval_bytes:
-            self._block_position = position
+        if position >= self._next_block_at:
+            self._next_block_at = position + self._interval_bytes
             self.positions.append(position)
             self.priorities.append(frame.priorities)
             self.last_timestamps.append(newest)

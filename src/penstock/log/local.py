@@ -19,7 +19,7 @@ from penstock.errors import (
     LogFailed,
     MessageTooLarge,
 )
-from penstock.log.base import Appended
+from penstock.log.base import DONE, Appended
 from penstock.log.commit import SHARED, Committer
 from penstock.log.compact import Compaction, compact
 from penstock.log.durable import DurableLog, Unsynced
@@ -32,8 +32,10 @@ from penstock.log.segment import Segment
 from penstock.record.batch import Batch
 from penstock.record.frame import (
     HEADER_BYTES,
+    NOBODY,
     SINGLE_BYTES_MAX,
     EncodedFrame,
+    Writer,
     encode,
     encode_single,
     read_header,
@@ -142,27 +144,20 @@ class LocalLog(DurableLog):
         """
         if batch.base_offset is not None:
             batch = batch.unplaced(keep_ids=keep_ids)
-        if len(self._unsynced) >= _UNSYNCED_SEGMENTS_MAX:
+        if self._unsynced and len(self._unsynced) >= _UNSYNCED_SEGMENTS_MAX:
             self._commit_sealed()  # the disk is slower than the writer: wait for it here
         with self._write_lock:
             if self._closed or self._failure:
                 self._check_writable()
-            wall_ns = self._clock.wall_ns()
-            ulid = new_batch_ulid(wall_ns)
-            frame = encode(
-                batch,
-                base_offset=self._active.next_offset,
-                ulid=ulid,
-                stamp_us=wall_ns // 1000,
-                codec=self.config.codec,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=base_sequence,
-                term=term,
-            )
-            if frame.raw_bytes > self.config.message_bytes_max:
+            config, wall_ns = self.config, self._clock.wall_ns()
+            now_us, ulid = wall_ns // 1000, new_batch_ulid(wall_ns)
+            by = NOBODY
+            if producer_id or producer_epoch or term or base_sequence != -1:
+                by = Writer(producer_id, base_sequence, producer_epoch, term)
+            frame = encode(batch, self._active.tail[0], ulid, now_us, config.codec, by)
+            if frame.raw_bytes > config.message_bytes_max:
                 self._check_sizes(batch)
-            durable = self._append(frame, wall_ns // 1000)
+            durable = self._append(frame, now_us)
         if self._waiting:
             self._notify()
         return Appended(frame.base_offset, frame.next_offset, frame.last_timestamp, ulid, durable)
@@ -171,15 +166,14 @@ class LocalLog(DurableLog):
         """Append a message that is only a value; when it is durable. For journals: the short way.
 
         What is not short is appended all the same."""
-        if len(value) > SINGLE_BYTES_MAX or len(self._unsynced) >= _UNSYNCED_SEGMENTS_MAX:
+        if self._unsynced or len(value) > SINGLE_BYTES_MAX:
             return self.append(Single(value)).durable
         with self._write_lock:
             if self._closed or self._failure:
                 self._check_writable()
             wall_ns = self._clock.wall_ns()
             now_us = wall_ns // 1000
-            ulid = new_batch_ulid(wall_ns)
-            frame = encode_single(value, self._active.next_offset, ulid, now_us)
+            frame = encode_single(value, self._active.tail[0], new_batch_ulid(wall_ns), now_us)
             durable = self._append(frame, now_us)
         if self._waiting:
             self._notify()
@@ -326,8 +320,18 @@ class LocalLog(DurableLog):
         size_bytes = self._active.tail[1] + frame.frame_bytes
         if size_bytes > self._roomy_until or now_us >= self._roll_at_us:
             self._make_room(frame.frame_bytes, now_us)
-        self._write(frame)
+        if self._uncounted:
+            self._cut_uncounted()
+        self._uncounted = True
+        try:
+            self._active_file.append(frame.buffers)
+        except OSError as exc:
+            raise self._not_written(frame, exc) from exc
+        self._active.add(frame)
+        self._uncounted = False
         self._end = frame.next_offset
+        if self._commit_is_due and self.config.fsync == "interval":
+            return DONE
         return self._plan_commit()
 
     def _make_room(self, frame_bytes: int, now_us: int) -> None:
@@ -357,24 +361,16 @@ class LocalLog(DurableLog):
         )
         self._roll_at_us = self._active_since_us + age_us
 
-    def _write(self, frame: EncodedFrame) -> None:
-        active = self._active
-        if self._uncounted:
-            self._cut_uncounted()
-        self._uncounted = True
+    def _not_written(self, frame: EncodedFrame, exc: OSError) -> LogError:
+        """Remove what a failed write left; the error to raise."""
         try:
-            self._active_file.append(frame.buffers)
-        except OSError as exc:
-            try:
-                self._active_file.truncate(active.size_bytes)
-            except OSError as worse:
-                raise self._fail(worse) from exc
-            if is_out_of_room(exc):
-                self._roomy_until = 0
-                raise DiskFull(f"{self.folder}: no room for {frame.frame_bytes} bytes") from exc
-            raise self._fail(exc) from exc
-        active.add(frame)
-        self._uncounted = False
+            self._active_file.truncate(self._active.size_bytes)
+        except OSError as worse:
+            return self._fail(worse)
+        if is_out_of_room(exc):
+            self._roomy_until = 0
+            return DiskFull(f"{self.folder}: no room for {frame.frame_bytes} bytes")
+        return self._fail(exc)
 
     def _cut_uncounted(self) -> None:
         """Remove what an interrupted append (Ctrl-C) left behind the last frame: it never was."""

@@ -70,10 +70,9 @@ class Segment:
 
     def add(self, frame: FrameHeader | EncodedFrame) -> None:
         """Take note of a frame that now lies at the end."""
-        next_offset, size_bytes = self.tail
-        assert self.index is not None
-        assert frame.base_offset >= next_offset
-        self.last_timestamp = self.index.add(size_bytes, frame)
+        size_bytes, index = self.tail[1], self.index
+        assert index is not None
+        self.last_timestamp = index.add(size_bytes, frame)
         self.priorities |= frame.priorities
         self.tail = (frame.next_offset, size_bytes + frame.frame_bytes)
 

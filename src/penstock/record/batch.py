@@ -139,7 +139,7 @@ class Batch:
         Columns of the right type are shared, not copied; text and other time units are cast.
         """
         schema = data.schema
-        if isinstance(data, pa.RecordBatch) and schema.equals(_VALUES_ALONE):
+        if schema.equals(_VALUES_ALONE) and isinstance(data, pa.RecordBatch):
             values = data.column(0)
             check_readable("value", values)
             return cls.of_values(values)
@@ -165,15 +165,14 @@ class Batch:
         ulid: int = 0,
     ) -> Batch:
         """Messages that have a value and nothing else; of a column that is known to be right."""
-        batch = cls(
-            None,
-            _VALUE,
-            timestamp_us=timestamp_us,
-            priority=priority,
-            base_offset=base_offset,
-            ulid=ulid,
-        )
+        batch = cls.__new__(cls)
+        batch._data = None
         batch._values = values
+        batch.columns = _VALUE
+        batch.timestamp_us = timestamp_us
+        batch.priority = priority
+        batch.base_offset = base_offset
+        batch.ulid = ulid
         return batch
 
     @classmethod
@@ -211,7 +210,7 @@ class Batch:
         return self._data
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.values if self._values is None else self._values)
 
     @property
     def nbytes(self) -> int:

@@ -43,6 +43,7 @@ CODECS = ("none", "lz4", "zstd", "gzip")
 _LEVELS = {"gzip": 6}  # Arrow would take 9: four times as slow, and a few percent smaller
 COMPRESS_BYTES_MIN = 1024
 SINGLE_BYTES_MAX = 800  # of a value that is written as it is, whatever the codec
+_JOIN_BYTES_MAX = 8192
 COMPRESS_RATIO_MAX = 0.95
 """Compression is kept only where it saves at least 5 %."""
 
@@ -138,6 +139,18 @@ class FrameHeader(NamedTuple):
         return HEADER_BYTES + (self.stored_bytes + 7 & ~7)
 
 
+class Writer(NamedTuple):
+    """Who wrote a frame, as far as anybody has to know; in the order of the bytes."""
+
+    producer_id: int = 0
+    base_sequence: int = -1
+    producer_epoch: int = 0
+    term: int = 0
+
+
+NOBODY = Writer()
+
+
 class EncodedFrame(msgspec.Struct, frozen=True, gc=False):
     """A frame as buffers to be written one after the other, and what its log has to know of it."""
 
@@ -160,16 +173,12 @@ class Frame(NamedTuple):
 
 def encode(
     batch: Batch,
-    *,
     base_offset: int,
     ulid: int,
     stamp_us: int = 0,
-    span: int | None = None,
     codec: str = "none",
-    producer_id: int = 0,
-    producer_epoch: int = 0,
-    base_sequence: int = -1,
-    term: int = 0,
+    by: Writer = NOBODY,
+    span: int | None = None,
 ) -> EncodedFrame:
     """Lay a batch down as a frame.
 
@@ -180,8 +189,7 @@ def encode(
         type(batch) is Single
         and len(batch.value) <= SINGLE_BYTES_MAX
         and span is None
-        and base_sequence < 0
-        and not producer_id | producer_epoch | term
+        and by == NOBODY
     ):
         stamp_us = stamp_us if batch.timestamp_us is None else batch.timestamp_us
         return encode_single(batch.value, base_offset, ulid, stamp_us, batch.priority)
@@ -200,6 +208,7 @@ def encode(
     if codec != "none" and raw_bytes >= COMPRESS_BYTES_MIN:
         parts, codec_number = _compress(parts, codec)
         stored_bytes = sum(map(len, parts))
+    next_offset = base_offset + span
     try:
         checked = _CHECKED.pack(
             VERSION,
@@ -215,22 +224,22 @@ def encode(
             rows,
             first,
             last,
-            producer_id,
-            base_sequence,
-            producer_epoch,
-            term,
+            *by,
             ulid.to_bytes(16, "big"),
         )
     except struct.error as exc:
         raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
     if stored_bytes % 8:
         parts.append(bytes(-stored_bytes % 8))
-    crc = crc32c(checked)
+    if parts and len(parts[0]) <= _JOIN_BYTES_MAX:  # a piece more takes longer than the copy
+        parts[0] = checked + parts[0]
+    else:
+        parts.insert(0, checked)
+    crc = 0
     for part in parts:
         crc = crc32c(part, crc)
-    parts.insert(0, MAGIC + crc.to_bytes(4, "little") + checked)
+    parts.insert(0, MAGIC + crc.to_bytes(4, "little"))
     frame_bytes = HEADER_BYTES + (stored_bytes + 7 & ~7)
-    next_offset = base_offset + span
     return EncodedFrame(
         parts, frame_bytes, raw_bytes, base_offset, next_offset, rows, last, priorities
     )
@@ -240,39 +249,33 @@ def encode_single(
     value: bytes, base_offset: int, ulid: int, stamp_us: int, priority: int = _NORMAL
 ) -> EncodedFrame:
     """What `encode` makes of one message that has a short value and nothing else, but at once."""
-    body_bytes, shape, counts, producer, body_start, padding = _single_template(
-        len(value), priority
-    )
+    frame_bytes, body_bytes, shape, counts, by, start, end = _single_template(len(value), priority)
     try:
         header = _SINGLE.pack(
-            shape, base_offset, counts, stamp_us, stamp_us, producer, ulid.to_bytes(16, "big")
+            shape, base_offset, counts, stamp_us, stamp_us, by, ulid.to_bytes(16, "big")
         )
     except struct.error as exc:
         raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
-    checked = b"".join((header, body_start, value, padding))
+    checked = b"".join((header, start, value, end))
+    buffers = [MAGIC + crc32c(checked).to_bytes(4, "little") + checked]
     return EncodedFrame(
-        [MAGIC + crc32c(checked).to_bytes(4, "little") + checked],
-        HEADER_BYTES + body_bytes,
-        body_bytes,
-        base_offset,
-        base_offset + 1,
-        1,
-        stamp_us,
-        1 << priority,
+        buffers, frame_bytes, body_bytes, base_offset, base_offset + 1, 1, stamp_us, 1 << priority
     )
 
 
 @lru_cache(maxsize=1024)  # lengths come again, above all those of a journal's entries
 def _single_template(
     value_bytes: int, priority: int
-) -> tuple[int, bytes, bytes, bytes, bytes, bytes]:
-    """The length of the body, and what is the same in every frame with a value of that length."""
+) -> tuple[int, int, bytes, bytes, bytes, bytes, bytes]:
+    """How long frame and body are, and what is the same in all with a value of that length."""
     body = Single(bytes(value_bytes)).body()
     fields = (VERSION, 0, 0, 1 << priority, _VALUE, 0, len(body), len(body))
     header = _CHECKED.pack(*fields, 0, 1, 1, 0, 0, 0, -1, 0, 0, b"")
     shape, _, counts, _, _, producer, _ = _SINGLE.unpack(header)
     value_at = len(body) - (value_bytes + 7 & ~7)
-    return len(body), shape, counts, producer, body[:value_at], bytes(-value_bytes % 8)
+    padding = bytes(-value_bytes % 8)
+    frame_bytes = HEADER_BYTES + len(body)
+    return frame_bytes, len(body), shape, counts, producer, body[:value_at], padding
 
 
 def read_header(buffer: memoryview, position: int = 0) -> FrameHeader:

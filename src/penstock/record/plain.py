@@ -40,7 +40,6 @@ class Plain(Batch):
     def __init__(
         self,
         payloads: Sequence[bytes],
-        *,
         timestamp_us: int | None = None,
         priority: int = Priority.NORMAL,
         base_offset: int | None = None,
@@ -85,13 +84,9 @@ class Plain(Batch):
 
     def slice(self, start: int, length: int | None = None) -> Batch:
         stop = None if length is None else start + length
-        return Plain(
-            self.payloads[start:stop],
-            timestamp_us=self.timestamp_us,
-            priority=self.priority,
-            base_offset=None if self.base_offset is None else self.base_offset + start,
-            ulid=self.ulid + start,
-        )
+        base = None if self.base_offset is None else self.base_offset + start
+        payloads, ulid = self.payloads[start:stop], self.ulid + start
+        return Plain(payloads, self.timestamp_us, self.priority, base, ulid)
 
     def messages(self) -> list[Message]:
         base, stamp_us = self.base_offset or 0, self.timestamp_us or 0
@@ -173,7 +168,10 @@ def body_of(values: pa.BinaryArray) -> list[bytes | pa.Buffer] | None:
         return None
     gap = b"" if rows % 2 else bytes(4)
     start = b"".join((_head(rows, last), memoryview(ends)[:ends_bytes], gap))
-    return [start, data if data.size == last else data.slice(0, last), bytes(-last % 8)]
+    parts: list[bytes | pa.Buffer] = [start, data if data.size == last else data.slice(0, last)]
+    if last % 8:
+        parts.append(bytes(-last % 8))
+    return parts
 
 
 class Laid(Plain):
@@ -224,6 +222,12 @@ class Laid(Plain):
         if self._data is None:
             self._data = pa.ipc.read_record_batch(pa.py_buffer(self._body), _SCHEMA)
         return self._data
+
+    @property
+    def values(self) -> pa.BinaryArray:
+        if self._values is None:  # not by way of `data`: Arrow takes longer to find it there
+            self._values = values_of_body(memoryview(self._body), len(self))
+        return super().values if self._values is None else self._values
 
     def __len__(self) -> int:
         return len(self._ends) - 1

@@ -16,6 +16,7 @@ from penstock.record.frame import (
     COMPRESS_BYTES_MIN,
     EXPIRES,
     Frame,
+    Writer,
     decode,
     encode,
     read_header,
@@ -75,23 +76,18 @@ def test_rows_that_are_left_survive_with_offsets_and_ids(
 def test_what_a_producer_and_a_leader_say_is_kept(
     producer_id: int, base_sequence: int, producer_epoch: int, term: int
 ) -> None:
-    said = {
-        "producer_id": producer_id,
-        "base_sequence": base_sequence,
-        "producer_epoch": producer_epoch,
-        "term": term,
-    }
-    header = again(Batch.build(["a"]), **said).header
-    assert {name: getattr(header, name) for name in said} == said
+    by = Writer(producer_id, base_sequence, producer_epoch, term)
+    header = again(Batch.build(["a"]), by=by).header
+    assert {name: getattr(header, name) for name in Writer._fields} == by._asdict()
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        {"producer_id": 1 << 63},
-        {"base_sequence": -(1 << 63) - 1},
-        {"producer_epoch": -1},
-        {"term": 1 << 32},
+        {"by": Writer(producer_id=1 << 63)},
+        {"by": Writer(base_sequence=-(1 << 63) - 1)},
+        {"by": Writer(producer_epoch=-1)},
+        {"by": Writer(term=1 << 32)},
         {"base_offset": 1 << 63},
     ],
     ids=str,

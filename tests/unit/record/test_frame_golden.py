@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.record.batch import Batch
-from penstock.record.frame import decode, encode, read_header
+from penstock.record.frame import Writer, decode, encode, read_header
 from tests.unit.record.forge import HEADER_BYTES, dissect
 from tests.unit.record.strategies import Row, batch_of, rows_of
 
@@ -114,10 +114,7 @@ def test_a_frame_is_written_byte_for_byte_as_ever() -> None:
         batch,
         base_offset=7,
         ulid=ULID,
-        producer_id=42,
-        producer_epoch=3,
-        base_sequence=9,
-        term=5,
+        by=Writer(producer_id=42, producer_epoch=3, base_sequence=9, term=5),
     )
     assert frame.hex() == VALUES.hex()
 
@@ -144,7 +141,7 @@ def test_every_column_is_written_byte_for_byte_as_ever() -> None:
 
 
 def test_a_compacted_frame_is_written_byte_for_byte_as_ever() -> None:
-    frame = written(compacted(), base_offset=1000, span=5, ulid=ULID + (1 << 24), term=2)
+    frame = written(compacted(), base_offset=1000, span=5, ulid=ULID + (1 << 24), by=Writer(term=2))
     assert frame == golden("compacted")
 
 
