@@ -16,12 +16,12 @@ BROKER_BUGS = [
         "an ack is believed before it is in the ledger",
         "broker/ledgered.py",
         """\
-        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
-        queue.apply(decision.events)
+        durable = journal.append(_events_of(group) + ledger.encode(events))
+        queue.apply(events)
 """,
         """\
-        queue.apply(decision.events)
-        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
+        queue.apply(events)
+        durable = journal.append(_events_of(group) + ledger.encode(events))
 """,
         CRASHES,
     ),

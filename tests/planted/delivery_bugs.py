@@ -18,12 +18,12 @@ DELIVERY_BUGS = [
         "the nonce check is lost: any lease may settle what is in flight",
         "delivery/queue.py",
         """\
-        else:
-            held = Offsets(0, 0)
+                held -= lease.overdue(at_ns)
         if offsets is None:""",
         """\
-        else:
-            held = Offsets(0, 0) if offsets is None else offsets.within(self.state.outstanding)
+                held -= lease.overdue(at_ns)
+        elif offsets is not None:
+            held = offsets.within(self.state.outstanding)
         if offsets is None:""",
         QUEUE,
     ),
@@ -67,11 +67,11 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
         "an ack does not reach the floor",
         "delivery/state.py",
         """\
-            self.acked.advance(floor)
+            acked.advance(floor)
 """,
         """\
-            if not self.outstanding:
-                self.acked.advance(floor)
+            if not outstanding:
+                acked.advance(floor)
 """,
         QUEUE,
     ),
@@ -79,11 +79,11 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
         "an ack of an unknown lease is dropped",
         "delivery/state.py",
         """\
-        retried = taken is None
+        retried = lease is None
 """,
         """\
-        retried = taken is None
-        if taken is None:
+        retried = lease is None
+        if lease is None:
             return
 """,
         STATE,
@@ -92,8 +92,8 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
         "the floor passes what is not acked",
         "delivery/state.py",
         """\
-        if self.outstanding:
-            floor = min(floor, self.outstanding.min())
+        if outstanding and (first := outstanding.min()) < floor:
+            floor = first
 """,
         "",
         QUEUE,
@@ -231,11 +231,11 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
         "deciding takes messages from their lane before that is stored",
         "delivery/queue.py",
         """\
-                return Decision((leased,))
+                return Decision((leased,), (), {}, leased)
 """,
         """\
                 lane.take(found, passed)
-                return Decision((leased,))
+                return Decision((leased,), (), {}, leased)
 """,
         QUEUE,
     ),
@@ -258,8 +258,8 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
     Bug(
         "the limit on what is in flight counts leases",
         "delivery/queue.py",
-        "self.policy.in_flight_max - state.in_flight)",
-        "self.policy.in_flight_max - len(state.leases))",
+        "policy.in_flight_max - state.in_flight)",
+        "policy.in_flight_max - len(state.leases))",
         QUEUE,
     ),
     Bug(

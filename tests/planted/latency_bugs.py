@@ -11,8 +11,8 @@ LATENCY_BUGS = [
     Bug(
         "a retry counts as waiting",
         "broker/partition.py",
-        "                    if part.delivery_count == 1:\n",
-        "                    if part.delivery_count:\n",
+        "                    if delivery_count == 1:\n",
+        "                    if delivery_count:\n",
         LATENCIES,
     ),
     Bug(

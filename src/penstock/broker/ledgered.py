@@ -201,9 +201,10 @@ class LedgeredPartition:
     def _carry_out(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
         if decision.dead_letters:
             return self._give_up(group, queue, decision)
-        durable = self.journal.append(_events_of(group) + ledger.encode(decision.events))
-        queue.apply(decision.events)
-        if self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
+        events, journal = decision.events, self.journal
+        durable = journal.append(_events_of(group) + ledger.encode(events))
+        queue.apply(events)
+        if journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
             self.look_if_checkpoint_is_due()
         return durable
 

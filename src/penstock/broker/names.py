@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import lru_cache, wraps
-from typing import NamedTuple, ParamSpec, TypeVar
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from penstock.errors import InvalidInput
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 DEFAULT_NAMESPACE = "default"
 DEAD_LETTER_SUFFIX = ".dlq"
@@ -40,22 +37,14 @@ class TopicName(NamedTuple):
         return TopicName(self.namespace, self.topic + DEAD_LETTER_SUFFIX)
 
 
-def _remembered(check: Callable[P, T]) -> Callable[P, T]:
-    """Names are few, and each comes with every call: those that passed are not checked again."""
-    known = lru_cache(maxsize=4096)(check)
-
-    @wraps(check)
-    def name(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return known(*args, **kwargs)  # type: ignore[arg-type]
-        except TypeError:  # nothing that could be remembered, let alone a name
-            return check(*args, **kwargs)
-
-    return name
-
-
-@_remembered
 def topic_name(topic: str, namespace: str = DEFAULT_NAMESPACE) -> TopicName:
+    try:
+        return _known_topic(topic, namespace)
+    except TypeError:  # nothing that could be remembered, let alone a name
+        return _checked_topic(topic, namespace)
+
+
+def _checked_topic(topic: str, namespace: str) -> TopicName:
     base = topic.removesuffix(DEAD_LETTER_SUFFIX) if isinstance(topic, str) else topic
     _check("topic", base, _TOPIC, "a-z, 0-9, '.', '_', '-'; 64 at most, the first a-z or 0-9")
     _check("namespace", namespace, _NAMESPACE, "a-z, 0-9, '-'; 64 at most, the first a-z or 0-9")
@@ -68,8 +57,14 @@ def parse_topic(text: str) -> TopicName:
     return topic_name(topic, namespace) if slash else topic_name(text)
 
 
-@_remembered
 def group_name(group: str) -> str:
+    try:
+        return _known_group(group)
+    except TypeError:
+        return _checked_group(group)
+
+
+def _checked_group(group: str) -> str:
     _check("group", group, _GROUP, "letters, digits, '.', '_', '-'; 128 at most")
     return group
 
@@ -87,3 +82,8 @@ def dedup_names(ids: Sequence[str | bytes | None], messages: int) -> list[bytes 
 def _check(kind: str, name: object, pattern: re.Pattern[str], rule: str) -> None:
     if not isinstance(name, str) or not pattern.fullmatch(name):
         raise InvalidInput(f"{kind} name {name!r:.100} is not allowed; it is made of {rule}")
+
+
+# Names are few, and each comes with every call: those that passed are not checked again.
+_known_topic = lru_cache(maxsize=4096)(_checked_topic)
+_known_group = lru_cache(maxsize=4096)(_checked_group)

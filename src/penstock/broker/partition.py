@@ -77,12 +77,13 @@ class Partition(LedgeredPartition):
             pieces: list[tuple[Batch, int]] = []
             wanted = count = 0
             for part in leased.parts:
-                wanted += part.offsets.count
-                for batch in self.source.fetch(part.offsets):
+                offsets, delivery_count = part.offsets, part.delivery_count
+                wanted += offsets.count
+                for batch in self.source.fetch(offsets):
                     rows = len(batch)
-                    pieces.append((batch, part.delivery_count))
+                    pieces.append((batch, delivery_count))
                     count += rows
-                    if part.delivery_count == 1:
+                    if delivery_count == 1:
                         self.latencies[group].waited(part.priority, batch, rows, leased.wall_us)
             if count < wanted:
                 # Damage took some of them. The log reports it; no retry would find them.
@@ -104,19 +105,20 @@ class Partition(LedgeredPartition):
                 decision = queue.receive(
                     now_ns,
                     self._clock.wall_ns() // 1000,
-                    max_messages=max_messages,
-                    visibility_ns=visibility_ns,
-                    consumer=consumer,
-                    nonce=random.getrandbits(NONCE_BITS),
-                    source=self.source,
-                    end=self.log.end,
+                    max_messages,
+                    visibility_ns,
+                    consumer,
+                    random.getrandbits(NONCE_BITS),
+                    self.source,
+                    self.log.end,
                 )
                 if not decision.events:
                     return None
                 self._carry_out(group, queue, decision)
                 leased = decision.leased
                 if leased is not None:
-                    self._look_at(now_ns + visibility_ns)
+                    if now_ns + visibility_ns < self._look_ns:
+                        self._look_at(now_ns + visibility_ns)
                     return leased
 
     def best_ready(self, group: str) -> int:
@@ -133,14 +135,11 @@ class Partition(LedgeredPartition):
             queue = self.queues.get(group) or self._new_queue(now_ns)
             decision = queue.ack(now_ns, nonce, offsets)
             durable = DONE
-            if decision.events:
+            if decision.lease is not None:
                 durable = self._carry_out(group, queue, decision)
-                (acked,) = decision.events
-                assert type(acked) is Acked
-                assert decision.lease is not None
-                self.rates[group].acked.add(acked.offsets.count, now_ns)
+                self.rates[group].acked.add(decision.done.count, now_ns)
                 wall_us = self._clock.wall_ns() // 1000
-                self.latencies[group].handled(decision.lease, acked.offsets, wall_us)
+                self.latencies[group].handled(decision.lease, decision.done, wall_us)
         if durable is DONE and not decision.refused:
             return SETTLED
         return Settled(decision.refused, durable)

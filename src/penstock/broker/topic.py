@@ -57,9 +57,10 @@ class Topic:
         self._clock = clock
 
     def partition(self, number: int) -> Partition:
-        if type(number) is not int or not 0 <= number < len(self.partitions):
-            raise PartitionNotFound(str(self.name), number, len(self.partitions))
-        return self.partitions[number]
+        partitions = self.partitions
+        if type(number) is int and 0 <= number < len(partitions):
+            return partitions[number]
+        raise PartitionNotFound(str(self.name), number, len(partitions))
 
     def publish(
         self, batch: Batch, *, partition: int | None = None, producer: Producer | None = None

@@ -60,8 +60,11 @@ class EmbeddedLease(Lease):
     def __init__(
         self, broker: Broker, topic: TopicName, group: str, partition: int, nonce: int
     ) -> None:
-        super().__init__(topic, group, partition, nonce)
         self.broker = broker
+        self.topic = topic
+        self.group = group
+        self.partition = partition
+        self.nonce = nonce
 
     def ack(self, offset: int) -> Steps[None]:
         settled = self.broker.ack(
@@ -182,7 +185,10 @@ class ReceivedMessage(Held):
 
     def ack(self) -> None:
         """The message is done."""
-        run(self._ack())
+        steps = self._lease.ack(self._message.offset)
+        self._settled = True
+        if steps is not NOTHING_TO_WAIT_FOR:
+            run(steps)
 
     nack = blocking(Held._nack)
     reject = blocking(Held._reject)

@@ -61,14 +61,6 @@ class Lease(msgspec.Struct, array_like=True, gc=False):
         return [Part(part.priority, some, part.delivery_count) for part, some in cut if some.count]
 
 
-class Taken(msgspec.Struct, frozen=True, gc=False):
-    """What left a lease, and whose it was."""
-
-    parts: Sequence[Part]
-    consumer: str
-    wall_us: int
-
-
 class Leases:
     """All leases by nonce, and a timer for each.
 
@@ -101,18 +93,18 @@ class Leases:
 
     def add(self, lease: Lease) -> None:
         """A new one."""
-        nonce = lease.nonce
-        assert nonce not in self.by_nonce, "a nonce is used once"
+        nonce, by_nonce, young, timers = lease.nonce, self.by_nonce, self._young, self._timers
+        assert nonce not in by_nonce, "a nonce is used once"
         if len(lease.parts) > 1 and lease.open is None:
             lease.open = BitMap64()
             for part in lease.parts:
                 part.offsets.add_to(lease.open)
-        self.by_nonce[nonce] = lease
-        self._young.append(nonce)
-        if len(self._young) > YOUNG_MAX:
+        by_nonce[nonce] = lease
+        young.append(nonce)
+        if len(young) > YOUNG_MAX:
             self._pack_young()
-        self._timers.add(lease.deadline_ns, nonce)
-        if self._timers.count > 2 * len(self.by_nonce) + STALE_MIN:
+        timers.add(lease.deadline_ns, nonce)
+        if timers.count > STALE_MIN and timers.count > 2 * len(by_nonce) + STALE_MIN:
             self._rebuild_timers()
 
     def restore(self, leases: Sequence[Lease]) -> None:
@@ -121,22 +113,19 @@ class Leases:
             self._put(lease)
         self._add_timers(leases)
 
-    def take(self, nonce: int, offsets: Offsets) -> Taken | None:
-        """Messages leave their lease; it ends with the last of them. None: no such lease."""
-        lease = self.get(nonce)
-        if lease is None:
-            return None
-        if lease.open is None:
+    def take(self, lease: Lease, offsets: Offsets) -> Offsets:
+        """Messages leave their lease, which ends with the last of them; those that were in it."""
+        still_open = lease.open
+        if still_open is None:
             whole = lease.parts[0].offsets
             if offsets is whole or (whole & offsets).count == whole.count:
-                del self.by_nonce[nonce]
-                return Taken(lease.parts, lease.consumer, lease.wall_us)
-            lease.open = whole.bitmap()
-        offsets = offsets.within(lease.open)
-        offsets.remove_from(lease.open)
-        if not lease.open:
-            del self.by_nonce[nonce]
-        return Taken(lease.parts_of(offsets), lease.consumer, lease.wall_us)
+                del self.by_nonce[lease.nonce]
+                return whole
+            still_open = lease.open = whole.bitmap()
+        left = offsets.leave(still_open)
+        if not still_open:
+            del self.by_nonce[lease.nonce]
+        return left
 
     def extend(self, nonce: int, offsets: Offsets, deadline_ns: int) -> None:
         """Another deadline for some messages of a lease, or, if EMPTY, for the whole of it."""
@@ -179,7 +168,7 @@ class Leases:
         for lease in list(self):
             gone = lease.those_held(offsets)
             if gone.count:
-                self.take(lease.nonce, gone)
+                self.take(lease, gone)
 
     def _pack_young(self) -> None:
         for nonce in self._young:

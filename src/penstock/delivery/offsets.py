@@ -90,20 +90,31 @@ class Offsets(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self & Offsets.run(self.first, self.bits[count])
 
     def add_to(self, bits: BitMap64) -> None:
-        if self.bits is not None:
-            bits |= self.bits
-        elif self.count == 1:
+        if self.count == 1:
             bits.add(self.first)
+        elif self.bits is not None:
+            bits |= self.bits
         elif self.count:
             bits.add_range(self.first, self.first + self.count)
 
     def remove_from(self, bits: BitMap64) -> None:
-        if self.bits is not None:
-            bits -= self.bits
-        elif self.count == 1:
+        if self.count == 1:
             bits.discard(self.first)
+        elif self.bits is not None:
+            bits -= self.bits
         elif self.count:
             bits.remove_range(self.first, self.first + self.count)
+
+    def leave(self, bits: BitMap64) -> Offsets:
+        """Those that are in a bitmap, which are then no longer."""
+        if self.count == 1:
+            if self.first not in bits:
+                return EMPTY
+            bits.discard(self.first)
+            return self
+        left = self.within(bits)
+        left.remove_from(bits)
+        return left
 
     def within(self, bits: BitMap64) -> Offsets:
         """Those that are in a bitmap."""

@@ -41,7 +41,7 @@ from penstock.delivery.ledger import (
     Trimmed,
     Truncated,
 )
-from penstock.delivery.offsets import Offsets
+from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.picking import DeadLetter, Pick
 from penstock.delivery.state import LEASE_RAN_OUT, GroupState
 from penstock.delivery.timers import NEVER
@@ -79,13 +79,9 @@ class Decision(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     dead_letters: tuple[DeadLetter, ...] = ()
     refused: dict[int, type[DeliveryError]] = {}  # by offset: why it cannot be settled
-    lease: Lease | None = None  # of an ack: where the messages were
-
-    @property
-    def leased(self) -> Leased | None:
-        """What a receive hands out, in the order of its parts."""
-        first = self.events[0] if self.events else None
-        return first if isinstance(first, Leased) else None
+    leased: Leased | None = None  # of a receive: what it hands out, in the order of its parts
+    lease: Lease | None = None  # of an ack: where the messages were that are done,
+    done: Offsets = EMPTY  # and which
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +119,6 @@ class GroupQueue:
         self,
         now_ns: int,
         wall_us: int,
-        *,
         max_messages: int,
         visibility_ns: int,
         consumer: str,
@@ -136,18 +131,18 @@ class GroupQueue:
         The caller expires first. A decision may have events without a lease: messages outlived
         their TTL. Then more may be ready, so make it true and call again.
         """
-        state = self.state
+        state, policy = self.state, self.policy
         if nonce in state.leases.by_nonce:
             raise InvalidInput("the nonce of a lease that exists cannot be used again")
         count = max_messages
-        if self.policy.in_flight_max is not None:
-            count = min(count, self.policy.in_flight_max - state.in_flight)
+        if policy.in_flight_max is not None:
+            count = min(count, policy.in_flight_max - state.in_flight)
         if count <= 0:
             return NOTHING
         at_ns = now_ns + self._ahead_ns
         ready = state.lanes.look(source, end, state.unseen)
         due = state.retries.look(at_ns) if state.retries.waiting else 0
-        if ready and not due and not ready & ready - 1 and not self.policy.ordered_by_key:
+        if ready and not due and not ready & ready - 1 and not policy.ordered_by_key:
             # One lane and only new messages: by far the most frequent case.
             lane = state.lanes.lanes[ready.bit_length() - 1]
             lane.look(count, source, end, state.unseen)
@@ -155,15 +150,19 @@ class GroupQueue:
             if not source.expired(found, wall_us).count:
                 part, passed = Part(lane.priority, found), lane.at(found.count)
                 leased = Leased(at_ns, nonce, visibility_ns, consumer, wall_us, (part,), passed)
-                return Decision((leased,))
+                return Decision((leased,), (), {}, leased)
         ready |= due
-        pick = Pick(state, source, end, wall_us, ordered=self.policy.ordered_by_key)
+        pick = Pick(state, source, end, wall_us, ordered=policy.ordered_by_key)
         if ready & ready - 1:
             self._turns.share(count, ready, pick.draw, lambda: self._boosted(source, wall_us))
         elif ready:
             pick.draw(ready.bit_length() - 1, count)
         events = pick.events(at_ns, nonce, visibility_ns, consumer)
-        return Decision(events, pick.dead_letters()) if events else NOTHING
+        if not events:
+            return NOTHING
+        first = events[0]
+        leased_too = first if isinstance(first, Leased) else None
+        return Decision(events, pick.dead_letters(), {}, leased_too)
 
     def ready(self, now_ns: int, source: Source, end: int) -> int:
         """A bit for each priority of which there is a message to hand out now."""
@@ -174,7 +173,9 @@ class GroupQueue:
     def ack(self, now_ns: int, nonce: int, offsets: Offsets | None = None) -> Decision:
         """Messages are done. Without offsets: all that the lease holds; LeaseLost if it is gone."""
         lease, held, refused = self._held(now_ns, nonce, offsets)
-        return Decision((Acked(nonce, held),) if held.count else (), (), refused, lease)
+        if not held.count:
+            return Decision(refused=refused)
+        return Decision((Acked(nonce, held),), (), refused, None, lease, held)
 
     def nack(
         self,
@@ -301,14 +302,12 @@ class GroupQueue:
         self, now_ns: int, nonce: int, offsets: Offsets | None
     ) -> tuple[Lease | None, Offsets, dict[int, type[DeliveryError]]]:
         """What of the offsets this nonce may settle now, and why not the rest."""
-        lease = self.state.leases.get(nonce)
+        lease, held = self.state.leases.get(nonce), EMPTY
         if lease is not None:
             held = lease.held() if offsets is None else lease.those_held(offsets)
             at_ns = now_ns + self._ahead_ns
             if lease.deadline_ns <= at_ns or lease.extended:
                 held -= lease.overdue(at_ns)
-        else:
-            held = Offsets(0, 0)
         if offsets is None:
             if not held.count:
                 raise LeaseLost

@@ -99,16 +99,17 @@ class GroupState:
         for event in events:
             _APPLY[type(event)](self, event)
         # The floor is whatever comes first of all that is still to be done.
-        floor = self.passed
-        if self.outstanding:
-            floor = min(floor, self.outstanding.min())
-        if floor > self.acked.floor or self.acked.above:
-            self.acked.advance(floor)
+        floor, acked, outstanding = self.passed, self.acked, self.outstanding
+        if outstanding and (first := outstanding.min()) < floor:
+            floor = first
+        if floor > acked.floor or acked.above:
+            acked.advance(floor)
 
     def _leased(self, event: Leased) -> None:
-        self._keep_time(event.at_ns)
-        fresh: list[int] = []
-        for part in event.parts:
+        at_ns, parts = event.at_ns, event.parts
+        if at_ns > self.time_ns:
+            self.time_ns = at_ns
+        for part in parts:
             offsets = part.offsets
             self.in_flight_of[part.priority] += offsets.count
             offsets.add_to(self.outstanding)
@@ -116,43 +117,49 @@ class GroupState:
                 self.retries.take(offsets)
             else:
                 self._left_lane(part)
-                if event.keys:
-                    fresh.extend(offsets)
         if event.keys:
+            fresh = [
+                offset for part in parts if part.delivery_count == 1 for offset in part.offsets
+            ]
             self.keys.lock(fresh, np.frombuffer(event.keys, "<u8").tolist())
-        deadline_ns = event.at_ns + event.visibility_ns
-        self.leases.add(Lease(event.nonce, deadline_ns, event.consumer, event.wall_us, event.parts))
+        deadline_ns = at_ns + event.visibility_ns
+        self.leases.add(Lease(event.nonce, deadline_ns, event.consumer, event.wall_us, parts))
         if event.passed > self.passed:
             self.passed = event.passed
 
     def _acked(self, event: Acked | Rejected) -> None:
-        taken = self.leases.take(event.nonce, event.offsets)
-        retried = taken is None
-        if taken is not None:
-            for part in taken.parts:
-                self.in_flight_of[part.priority] -= part.offsets.count
-                retried |= part.delivery_count > 1
-        self._done(event.offsets, retried)
+        lease, offsets = self.leases.get(event.nonce), event.offsets
+        retried = lease is None
+        if lease is not None:
+            left, parts = self.leases.take(lease, offsets), lease.parts
+            if len(parts) == 1:
+                self.in_flight_of[parts[0].priority] -= left.count
+                retried = parts[0].delivery_count > 1
+            else:
+                for part in lease.parts_of(left):
+                    self.in_flight_of[part.priority] -= part.offsets.count
+                    retried |= part.delivery_count > 1
+        self._done(offsets, retried)
 
     def _given_back(self, event: Nacked | Expired) -> None:
         self._keep_time(event.at_ns)
-        taken = self.leases.take(event.nonce, event.offsets)
-        if taken is None:
+        lease = self.leases.get(event.nonce)
+        if lease is None:
             return
         delay_ns, error = 0, LEASE_RAN_OUT
         if isinstance(event, Nacked):
             delay_ns, error = event.delay_ns, event.error
-        for part in taken.parts:
+        for part in lease.parts_of(self.leases.take(lease, event.offsets)):
             self.in_flight_of[part.priority] -= part.offsets.count
-            for first_us, offsets in self.firsts(part, taken.wall_us).items():
+            for first_us, offsets in self.firsts(part, lease.wall_us).items():
                 # Only where an entry was lost can a message be acked and still be in a lease.
                 offsets -= self.acked.among(offsets)
                 history = History(
                     priority=part.priority,
                     deliveries=part.delivery_count,
                     first_us=first_us,
-                    last_us=taken.wall_us,
-                    consumer=taken.consumer,
+                    last_us=lease.wall_us,
+                    consumer=lease.consumer,
                     error=error,
                     due_ns=event.at_ns + delay_ns,
                 )

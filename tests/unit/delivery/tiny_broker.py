@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import TypeVar
 
 from penstock.delivery.ledger import Event, Leased, decode, encode
 from penstock.delivery.offsets import Offsets
@@ -10,6 +11,8 @@ from penstock.delivery.picking import DeadLetter
 from penstock.delivery.queue import Decision, GroupQueue, Policy
 from penstock.delivery.state import GroupState
 from tests.simulation.memory_source import MemorySource
+
+T = TypeVar("T")
 
 SECOND = 1_000_000_000
 MS = 1_000_000
@@ -107,6 +110,6 @@ def offsets_of(leased: Leased) -> list[int]:
     return [offset for part in leased.parts for offset in part.offsets]
 
 
-def must(leased: Leased | None) -> Leased:
-    assert leased is not None
-    return leased
+def must(found: T | None) -> T:
+    assert found is not None
+    return found
