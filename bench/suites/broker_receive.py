@@ -50,7 +50,7 @@ def _batches(bench: Bench) -> None:
 
 def _singles(bench: Bench) -> None:
     values = messages.values(_SINGLES)
-    ours = {"receive + ack": _DEFAULT, "receive of one + ack": 1}
+    ours = {"receive + ack": _DEFAULT, "receive of 100 + ack": 100, "receive of one + ack": 1}
     peers = [
         persist_queue.get_and_ack(values),
         litequeue.pop_and_done(values),

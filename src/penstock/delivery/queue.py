@@ -73,7 +73,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"in_flight_max is {self.in_flight_max}; it must be at least 1")
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """What is to be done; nothing of it has happened yet."""
 
     events: tuple[Event, ...] = ()
