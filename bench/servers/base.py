@@ -53,7 +53,13 @@ class Peer(ABC):
 
     @abstractmethod
     def take(self, queue: str, count: int) -> int:
-        """Receive so many messages, look at them and ack them; how many bytes they had."""
+        """Receive so many messages, look at them and ack them; how many bytes they had.
+
+        The acks may come along with the next call; `finish` is the last.
+        """
+
+    def finish(self, queue: str) -> None:  # noqa: B027 - most have nothing left to do
+        """Everything that was taken is acked when this returns."""
 
     @abstractmethod
     def disconnect(self) -> None: ...

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import penstock
 from bench.servers.base import Peer
+from penstock.client.messages import ReceivedBatch
 
 GROUP = "bench"
 
@@ -24,6 +25,7 @@ class Penstock(Peer):
         return f"http://127.0.0.1:{self.port}"
 
     def connect(self) -> None:
+        self._taken: dict[str, ReceivedBatch] = {}
         self._client = penstock.connect(self.url)
         self._client.topics()
 
@@ -37,10 +39,25 @@ class Penstock(Peer):
         self._client.publish_batch(queue, values)
 
     def take(self, queue: str, count: int) -> int:
+        done = self._taken.pop(queue, None)
+        self._taken[queue] = received = self._client.receive_batch(queue, GROUP, count, ack=done)
+        return _bytes(received)
+
+    def finish(self, queue: str) -> None:
+        done = self._taken.pop(queue, None)
+        if done is not None:
+            done.ack()
+
+    def take_and_ack(self, queue: str, count: int) -> int:
+        """The same with a request each."""
         received = self._client.receive_batch(queue, GROUP, count)
-        total = sum(len(value) for batch in received.batches for value in batch.values.to_pylist())
+        total = _bytes(received)
         received.ack()
         return total
 
     def disconnect(self) -> None:
         self._client.close()
+
+
+def _bytes(received: ReceivedBatch) -> int:
+    return sum(len(value) for batch in received.batches for value in batch.values.to_pylist())

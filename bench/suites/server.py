@@ -29,6 +29,7 @@ _CLIENTS = 32
 _CLIENT_SECONDS = 5
 _POLLS = 5000
 _OTHERS = at_least(10)
+_TWICE = "Penstock, a request each"
 
 _queues = count()
 
@@ -39,8 +40,7 @@ def run(bench: Bench) -> None:
         values = messages.values(_BATCH * _BATCHES)
         race = _race(bench, "publish in batches", servers, lambda peer: _publish(peer, values))
         _compare(bench, race, "publish 100", at_least(5))
-        race = _race(bench, "receive and ack", servers, lambda peer: _receive(peer, values))
-        _compare(bench, race, "receive + ack 100", at_least(2))
+        _receive_and_ack(bench, servers, values)
         singles = values[:_SINGLES]
         race = _race(
             bench, "single messages", servers, lambda peer: _publish_singles(peer, singles)
@@ -70,17 +70,35 @@ def _started(bench: Bench, kind: type[Peer], folder: Path) -> Iterator[Peer]:
             peer.stop()
 
 
+def _receive_and_ack(bench: Bench, servers: list[Peer], values: list[bytes]) -> None:
+    """An ack goes along with the next receive, or has a request of its own."""
+    contenders = _contenders(servers, lambda peer: _receive(peer, values, peer.take))
+    (ours,) = [peer for peer in servers if isinstance(peer, Penstock)]
+    contenders.append(
+        Contender(_TWICE, lambda _: _receive(ours, values, ours.take_and_ack), ours.settings)
+    )
+    race = bench.race("receive and ack", contenders)
+    _compare(bench, race, "receive + ack 100", at_least(2))
+    for peer in servers:
+        if peer is not ours:
+            title = f"receive + ack 100, a request each: {peer.name}"
+            bench.compare(race, _TWICE, peer.name, None, "messages", title=title)
+
+
 def _race(bench: Bench, title: str, servers: list[Peer], work: Callable[[Peer], Sample]) -> Race:
-    contenders = [
+    return bench.race(title, _contenders(servers, work))
+
+
+def _contenders(servers: list[Peer], work: Callable[[Peer], Sample]) -> list[Contender]:
+    return [
         Contender(peer.name, lambda _, peer=peer: work(peer), peer.settings, peer.missing)
         for peer in servers
     ]
-    return bench.race(title, contenders)
 
 
 def _compare(bench: Bench, race: Race, what: str, beside_redis: Target) -> None:
     for name in race.contenders:
-        if name != Penstock.name:
+        if name not in (Penstock.name, _TWICE):
             _figure(bench, race, what, name, beside_redis if name == Redis.name else _OTHERS)
 
 
@@ -104,7 +122,7 @@ def _publish(peer: Peer, values: list[bytes]) -> Sample:
     return sample
 
 
-def _receive(peer: Peer, values: list[bytes]) -> Sample:
+def _receive(peer: Peer, values: list[bytes], take: Callable[[str, int], int]) -> Sample:
     queue = _new_queue(peer)
     values = values[: max(_BATCH, int(len(values) * peer.share))]
     for batch in messages.in_batches(values, _BATCH):
@@ -112,7 +130,8 @@ def _receive(peer: Peer, values: list[bytes]) -> Sample:
     total = 0
     with stopwatch(len(values)) as sample:
         for _ in range(len(values) // _BATCH):
-            total += peer.take(queue, _BATCH)
+            total += take(queue, _BATCH)
+        peer.finish(queue)
     if total != sum(map(len, values)):
         raise RuntimeError(f"{peer.name} gave back {total:,} bytes, not what it was given")
     return sample

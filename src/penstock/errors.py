@@ -15,6 +15,8 @@ class PenstockError(Exception):
 
     code: ClassVar[str] = "error"
     retriable: ClassVar[bool] = False
+    repeated: bool = False
+    """Whether an earlier attempt, whose answer was lost, may have been carried out."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (self.__doc__ or "").strip())

@@ -7,6 +7,7 @@ from tests.planted.bug import Bug
 QUEUE = "tests/integration/broker/test_queue.py"
 STREAMS = "tests/integration/broker/test_streams.py"
 LOST_ANSWER = "tests/integration/broker/test_lost_answer.py"
+LOST_ANSWERS = "tests/integration/server/test_lost_answers.py"
 CONFIRMED = "tests/simulation/test_seen_elsewhere.py::test_nothing_is_confirmed_before_its_sync"
 
 CLIENT_BUGS = [
@@ -60,5 +61,31 @@ CLIENT_BUGS = [
         "        committed = self._broker.streams.committed(self._group)\n",
         "        committed: dict[TopicPartition, Any] = {}\n",
         f"{STREAMS}::test_a_stream_reads_in_order_and_goes_on_where_it_was",
+    ),
+    Bug(
+        "what is to be acked first is lost, and the next messages are handed out all the same",
+        "server/routes/queues.py",
+        """\
+        _check_settled(acked)
+        return _receive(call)
+""",
+        """\
+        return _receive(call)
+""",
+        f"{QUEUE}::test_nothing_is_received_if_what_is_to_be_acked_first_is_lost",
+    ),
+    Bug(
+        "a batch that the first attempt acked is taken for lost by the second",
+        "client/remote/leases.py",
+        "        if parts:\n",
+        "        if parts and not parts:\n",
+        f"{LOST_ANSWERS}::test_nor_is_what_was_settled_so_as_a_batch",
+    ),
+    Bug(
+        "a batch is acked a second time, since the answer to its ack and receive was lost",
+        "client/remote/queues.py",
+        "                if not done or not exc.repeated:\n",
+        "                if exc:\n",
+        f"{LOST_ANSWERS}::test_nor_a_batch_that_was_acked_while_the_next_was_received",
     ),
 ]

@@ -90,6 +90,14 @@ def test_every_option_of_a_call_is_described_with_its_default(heading: str, func
     assert documented == {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
+def test_so_is_the_one_that_only_a_batch_has() -> None:
+    documented = {row[0].strip("`"): value(row[1]) for row in rows(SETTINGS, "Receiving", 1)}
+    more = {**inspect.signature(Client.receive_batch).parameters}
+    for name in inspect.signature(Client.receive).parameters:
+        del more[name]
+    assert documented == {name: parameter.default for name, parameter in more.items()}
+
+
 # Errors.
 
 

@@ -84,8 +84,14 @@ class AsyncClient(Operations[AsyncStream, AsyncProducer], AsyncClosing):
         visibility: Duration | None = None,
         consumer: str = "",
         partition: int | None = None,
+        ack: AsyncReceivedBatch | None = None,
     ) -> AsyncReceivedBatch:
-        """As `receive`, but as columns, which is much faster for many messages."""
+        """As `receive`, but as columns, which is much faster for many messages.
+
+        `ack` is a batch that is done: as if its `ack()` had been called first.
+        """
+        if ack is not None:
+            await AsyncReceivedBatch.checked(ack).ack()
         asked = self._asked(topic, group, max_messages, visibility, consumer, partition)
         return AsyncReceivedBatch(await self._take(asked, wait))
 

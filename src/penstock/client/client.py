@@ -77,8 +77,14 @@ class Client(Operations[Stream, Producer], Closing):
         visibility: Duration | None = None,
         consumer: str = "",
         partition: int | None = None,
+        ack: ReceivedBatch | None = None,
     ) -> ReceivedBatch:
-        """As `receive`, but as columns, which is much faster for many messages."""
+        """As `receive`, but as columns, which is much faster for many messages.
+
+        `ack` is a batch that is done: as if its `ack()` had been called first.
+        """
+        if ack is not None:
+            ReceivedBatch.checked(ack).ack()
         asked = self._asked(topic, group, max_messages, visibility, consumer, partition)
         return ReceivedBatch(self._take(asked, wait))
 

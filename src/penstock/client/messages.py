@@ -18,7 +18,7 @@ from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Steps, Wait, awaiting, 
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, parse_ns
-from penstock.errors import DeliveryError
+from penstock.errors import DeliveryError, InvalidInput
 from penstock.log.base import DONE
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import READ_SCHEMA
@@ -48,8 +48,8 @@ class Lease(ABC):
         """Ack, nack, reject or extend some of its messages; raises what was refused."""
 
     @abstractmethod
-    def settle_whole(self, others: Sequence[Any], verb: str, **how: Any) -> Steps[None]:
-        """All messages of this lease and of others of the same receive."""
+    def settle_whole(self, leases: Leased, verb: str, **how: Any) -> Steps[None]:
+        """All messages of one receive, this lease's and the others'."""
 
 
 class EmbeddedLease(Lease):
@@ -75,11 +75,12 @@ class EmbeddedLease(Lease):
     def settle(self, verb: str, offsets: Offsets, **how: Any) -> Steps[None]:
         return _confirm(self._ask(verb, offsets, how))
 
-    def settle_whole(self, others: Sequence[EmbeddedLease], verb: str, **how: Any) -> Steps[None]:
+    def settle_whole(self, leases: Leased, verb: str, **how: Any) -> Steps[None]:
         """On each partition, also if it is too late on another one; then the first error."""
         outcomes: list[Settled] = []
         lost: DeliveryError | None = None
-        for lease in (self, *others):
+        for lease, _ in leases:
+            assert isinstance(lease, EmbeddedLease)
             try:
                 outcomes.append(lease._ask(verb, None, how))
             except DeliveryError as exc:
@@ -247,6 +248,13 @@ class HeldBatch:
     def __init__(self, handed_out: Leased) -> None:
         self._leases = handed_out
 
+    @classmethod
+    def checked(cls, batch: Any) -> Self:
+        """A batch as `receive_batch` takes it to be acked first."""
+        if not isinstance(batch, cls):
+            raise InvalidInput(f"ack takes a batch that receive_batch gave, not {batch!r:.100}")
+        return batch
+
     def __len__(self) -> int:
         return sum(len(batch) for _, pieces in self._leases for batch, _ in pieces)
 
@@ -292,8 +300,8 @@ class HeldBatch:
 
     def _settle(self, verb: str, **how: Any) -> Steps[None]:
         if self._leases:
-            first, *others = [lease for lease, _ in self._leases]
-            yield from first.settle_whole(others, verb, **how)
+            first, _ = self._leases[0]
+            yield from first.settle_whole(self._leases, verb, **how)
 
 
 class ReceivedBatch(HeldBatch):

@@ -158,23 +158,6 @@ class ReceivedView(MessageView, frozen=True, kw_only=True, omit_defaults=True):
     """Settle the message by it."""
 
 
-class Receive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a consumer wants."""
-
-    max_messages: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
-    wait: Seconds = 0
-    """How long to wait for the first message if there is none, at most 30 s."""
-    visibility: Seconds | None = None
-    """How long the messages are the consumer's; by default the topic's setting."""
-    consumer: str = ""
-    """Who it is, for the story of a dead letter."""
-    partition: Small | None = None
-
-
-class ReceivedMessages(msgspec.Struct, frozen=True, kw_only=True):
-    messages: list[ReceivedView]
-
-
 class LeasePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Messages of one lease, as the Arrow answer of a receive names it."""
 
@@ -189,6 +172,26 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     receipts: list[str] = []
     leases: list[LeasePart] = []
+
+
+class Receive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a consumer wants."""
+
+    max_messages: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
+    wait: Seconds = 0
+    """How long to wait for the first message if there is none, at most 30 s."""
+    visibility: Seconds | None = None
+    """How long the messages are the consumer's; by default the topic's setting."""
+    consumer: str = ""
+    """Who it is, for the story of a dead letter."""
+    partition: Small | None = None
+    ack: Settle | None = None
+    """Messages of the same topic and group that are done. They are acked first; if that is refused,
+    nothing is received."""
+
+
+class ReceivedMessages(msgspec.Struct, frozen=True, kw_only=True):
+    messages: list[ReceivedView]
 
 
 class Nack(Settle, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -129,6 +129,7 @@ class Blocking:
             return attribute
 
         def method(*args: Any, **kwargs: Any) -> Any:
+            kwargs = {name: _behind(value) for name, value in kwargs.items()}
             return self._answer(attribute(*args, **kwargs))
 
         return method
@@ -173,3 +174,7 @@ DOORS: dict[str, Callable[[Broker, str], Door]] = {
     "remote": RemoteDoor,
     "async-remote": AsyncRemoteDoor,
 }
+
+
+def _behind(value: Any) -> Any:
+    return value._target if isinstance(value, Blocking) else value

@@ -208,6 +208,47 @@ def test_an_empty_batch_can_be_settled(ps: Any) -> None:
     batch.extend("1s")
 
 
+def test_a_batch_is_acked_while_the_next_is_received(ps: Any) -> None:
+    ps.create_topic("orders", partitions=2)
+    for partition in (0, 1):
+        ps.publish_batch("orders", [b"%d" % n for n in range(5)], partition=partition)
+    seen, batch = 0, None
+    while batch is None or len(batch):
+        batch = ps.receive_batch("orders", "g", 4, ack=batch)
+        seen += len(batch)
+        assert ps.stats("orders").groups[0].in_flight == len(batch)
+    assert seen == 10
+    assert ps.stats("orders").groups[0].committed == {0: 5, 1: 5}
+
+
+def test_a_batch_of_another_group_or_topic_is_acked_too(orders: Any) -> None:
+    orders.create_topic("bills")
+    orders.publish("bills", b"x")
+    others = orders.receive_batch("orders", "others", 4)
+    bills = orders.receive_batch("bills", "g", ack=others)
+    assert len(orders.receive_batch("orders", "g", 3, ack=bills)) == 3
+    assert [g.committed for g in orders.stats("orders").groups if g.group == "others"] == [{0: 4}]
+    assert orders.stats("bills").groups[0].committed == {0: 1}
+
+
+def test_nothing_is_received_if_what_is_to_be_acked_first_is_lost(
+    orders: Any, world: World
+) -> None:
+    late = orders.receive_batch("orders", "g", 4, visibility="1s")
+    world.pass_(2)
+    with pytest.raises(LeaseLost):
+        orders.receive_batch("orders", "g", 10, ack=late)
+    with pytest.raises(LeaseLost):  # also if it is another group's
+        orders.receive_batch("orders", "others", 10, ack=late)
+    assert len(orders.receive_batch("orders", "g", 10)) == 10
+
+
+@pytest.mark.parametrize("wrong", [[], "batch", 1])
+def test_only_a_batch_can_be_acked_so(wrong: Any, orders: Any) -> None:
+    with pytest.raises(InvalidInput, match="a batch that receive_batch gave"):
+        orders.receive_batch("orders", "g", ack=wrong)
+
+
 def test_a_batch_that_was_settled_in_part_is_settled_for_the_rest(orders: Any) -> None:
     batch = orders.receive_batch("orders", "g", 4)
     assert orders.ack("g", batch.receipts()[:2]) == {}

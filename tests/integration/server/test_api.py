@@ -133,6 +133,23 @@ def test_nothing_of_a_request_is_stored_if_a_part_of_it_is_wrong(orders: Http) -
     assert orders.get("/v1/topics/orders/stats").json["messages"] == 0
 
 
+@pytest.mark.parametrize("fsync", ["interval", "always"])
+def test_a_receive_acks_first_what_is_done(orders: Http, fsync: str) -> None:
+    assert orders.ask("PATCH", "/v1/topics/orders", {"fsync": fsync}).status == 200
+    orders.post("/v1/topics/orders/messages", {"messages": [{"value": str(n)} for n in range(4)]})
+    base = "/v1/topics/orders/groups/g"
+    first = orders.post(f"{base}/receive", {"max_messages": 2}).json["messages"]
+    done = {"receipts": [message["receipt"] for message in first]}
+    answer = orders.post(f"{base}/receive", {"ack": done})
+    assert [message["value"] for message in answer.json["messages"]] == ["2", "3"]
+    again = orders.post(f"{base}/receive", {"ack": done})
+    assert (again.status, again.json["code"]) == (409, "already_settled")
+    (group,) = orders.get("/v1/topics/orders/stats").json["groups"]
+    assert (group["committed"], group["in_flight"]) == ({"0": 2}, 2)
+    strange = {"receipts": [first[0]["receipt"].replace("orders", "others")]}
+    assert orders.post(f"{base}/receive", {"ack": strange}).status == 400
+
+
 def test_messages_are_settled_by_receipt(orders: Http) -> None:
     orders.post("/v1/topics/orders/messages", {"messages": [{"value": str(n)} for n in range(4)]})
     messages = received(orders)

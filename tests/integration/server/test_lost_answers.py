@@ -93,6 +93,42 @@ def test_what_was_settled_by_the_first_attempt_is_no_error(
         assert far.dead_letters("orders").count() == 2
 
 
+@pytest.mark.parametrize("verb", ["ack", "nack", "reject"])
+def test_nor_is_what_was_settled_so_as_a_batch(far: Any, wire: Proxy, verb: str) -> None:
+    for partition in (0, 1):
+        far.publish_batch("orders", [b"a", b"b"], partition=partition)
+    batch = far.receive_batch("orders", "g", 4)
+    wire.lose_answers = 1
+    getattr(batch, verb)()
+    assert wire.lost == 1
+    if verb != "nack":
+        assert far.stats("orders").groups[0].committed == {0: 2, 1: 2}
+
+
+def test_nor_a_batch_that_was_acked_while_the_next_was_received(far: Any, wire: Proxy) -> None:
+    far.publish_batch("orders", [b"%d" % n for n in range(6)], partition=0)
+    first = far.receive_batch("orders", "g", 2)
+    wire.lose_answers = 1
+    next_one = far.receive_batch("orders", "g", 2, ack=first)
+    assert wire.lost == 1
+    assert next_one.table()["value"].to_pylist() == [b"4", b"5"]  # the lost answer has 2 and 3
+    assert far.stats("orders").groups[0].committed == {0: 2, 1: 0}
+
+
+def test_a_batch_that_is_really_lost_is_still_told_of(far: Any, wire: Proxy) -> None:
+    far.publish_batch("orders", [b"a", b"b"], partition=0)
+    late = far.receive_batch("orders", "g", 2, visibility="10ms")
+    again = far.receive("orders", "g", 2, wait="20s")
+    wire.lose_answers = 1
+    with pytest.raises(LeaseLost):
+        late.ack()
+    wire.lose_answers = 1
+    with pytest.raises(LeaseLost):
+        far.receive_batch("orders", "g", 2, ack=late)
+    for message in again:
+        message.ack()
+
+
 def test_a_lease_that_is_really_over_is_still_told_of(far: Any, wire: Proxy) -> None:
     far.publish("orders", b"a")
     (message,) = far.receive("orders", "g", visibility="10ms")

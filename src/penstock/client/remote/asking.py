@@ -163,6 +163,7 @@ class Asking:
                     return reply, lost
                 error = _error(reply)
                 if not error.retriable:
+                    error.repeated = lost
                     raise error
             pause_s = backoff_s * random.uniform(0.5, 1.0)
             if isinstance(error, TooManyRequests):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from penstock.broker.names import TopicName
 from penstock.broker.structs import Delivered
@@ -11,11 +11,18 @@ from penstock.client.messages import Lease, Leased
 from penstock.client.waiting import Steps
 from penstock.delivery.offsets import Offsets
 from penstock.errors import DeliveryError, InvalidInput
+from penstock.record.batch import Batch
 from penstock.wire.messages import Refusal
 from penstock.wire.problem import make_error
 
-Settle: TypeAlias = Callable[[str, TopicName, str, dict[str, Any]], Steps[list[Refusal]]]
-"""Settles messages of a topic and group in some way; gives those that could not be."""
+
+class Settle(Protocol):
+    """Settles messages of a topic and group in some way. Gives those that could not be, and
+    whether it was asked twice, since an answer was lost."""
+
+    def __call__(
+        self, verb: str, name: TopicName, group: str, body: dict[str, Any], repeated: bool = False
+    ) -> Steps[tuple[list[Refusal], bool]]: ...
 
 
 class RemoteLease(Lease):
@@ -38,18 +45,45 @@ class RemoteLease(Lease):
             "lease": self.nonce,
             "offsets": offsets.array().tolist(),
         }
-        return self._ask(verb, [part], how)
-
-    def settle_whole(self, others: Sequence[RemoteLease], verb: str, **how: Any) -> Steps[None]:
-        """In one request."""
-        parts = [{"partition": each.partition, "lease": each.nonce} for each in (self, *others)]
-        return self._ask(verb, parts, how)
-
-    def _ask(self, verb: str, parts: list[dict[str, Any]], how: dict[str, Any]) -> Steps[None]:
-        body = {"leases": parts, **settle_options(verb, how)}
-        refused = yield from self._settle(verb, self.topic, self.group, body)
+        body = {"leases": [part], **settle_options(verb, how)}
+        refused, _ = yield from self._settle(verb, self.topic, self.group, body)
         for refusal in refused:
             raise refusal_error(refusal)
+
+    def settle_whole(self, leases: Leased, verb: str, **how: Any) -> Steps[None]:
+        """In one request."""
+        return settle_far_away(self._settle, leases, verb, **how)
+
+
+def settle_far_away(
+    settle: Settle, leases: Leased, verb: str, *, repeated: bool = False, **how: Any
+) -> Steps[None]:
+    """All messages of one receive. `repeated`: it was asked before, and may have been done."""
+    topic, group = leases[0][0].topic, leases[0][0].group
+    options = settle_options(verb, how)
+    parts: list[dict[str, Any]] = [
+        {"partition": each.partition, "lease": each.nonce} for each, _ in leases
+    ]
+    body = {"leases": parts, **options}
+    refused, repeated = yield from settle(verb, topic, group, body, repeated)
+    if repeated:
+        # A lease that is gone may be gone because the first attempt settled it: ask by message.
+        gone = {(each.partition, each.lease) for each in refused if each.offset is None}
+        parts = [
+            {"partition": each.partition, "lease": each.nonce, "offsets": _offsets(pieces)}
+            for each, pieces in leases
+            if (each.partition, each.nonce) in gone
+        ]
+        if parts:
+            refused = [each for each in refused if each.offset is not None]
+            still, _ = yield from settle(verb, topic, group, {"leases": parts, **options}, True)
+            refused += still
+    for refusal in refused:
+        raise refusal_error(refusal)
+
+
+def _offsets(pieces: Sequence[tuple[Batch, int]]) -> list[int]:
+    return [offset for batch, _ in pieces for offset in batch.offset_numbers().tolist()]
 
 
 def leased_far_away(

@@ -13,14 +13,19 @@ from penstock.client.messages import Leased, held
 from penstock.client.remote.asking import JSON, decode, encode
 from penstock.client.remote.calls import Calls
 from penstock.client.remote.http import Request
-from penstock.client.remote.leases import leased_far_away, refusal_error, settle_options
+from penstock.client.remote.leases import (
+    leased_far_away,
+    refusal_error,
+    settle_far_away,
+    settle_options,
+)
 from penstock.client.remote.paths import topic_path
 from penstock.client.waiting import Steps
 from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, parse_ns
 from penstock.errors import DeliveryError, InvalidInput
 from penstock.wire.columns import COMPACT_TYPE, decode_delivered
-from penstock.wire.messages import Receive, Refusal, Settled
+from penstock.wire.messages import LeasePart, Receive, Refusal, Settle, Settled
 
 _DONE_BY_THE_FIRST = {
     "ack": "already_settled",
@@ -61,9 +66,14 @@ class Queues(Calls[S, P]):
         visibility: Duration | None = None,
         consumer: str = "",
         partition: int | None = None,
+        ack: Any = None,
     ) -> Steps[Any]:
-        """As `receive`, but as columns, which is much faster for many messages."""
-        steps = self._take(topic, group, max_messages, wait, visibility, consumer, partition)
+        """As `receive`, but as columns, which is much faster for many messages.
+
+        `ack` is a batch that is done: as if its `ack()` had been called first, but in one request.
+        """
+        done = None if ack is None else self._batch.checked(ack)._leases
+        steps = self._take(topic, group, max_messages, wait, visibility, consumer, partition, done)
         return self._batch((yield from steps))
 
     def _take(
@@ -75,12 +85,17 @@ class Queues(Calls[S, P]):
         visibility: Duration | None,
         consumer: str,
         partition: int | None,
+        done: Leased | None = None,
     ) -> Steps[Leased]:
         wait_ns = poll_ns(wait)
         visibility_s = None if visibility is None else parse_ns(visibility, "visibility") / 1e9
         if type(max_messages) is not int:
             raise InvalidInput(f"max_messages is {max_messages!r}; give a whole number")
-        path = f"{self._topic(topic)}/groups/{group_name(group)}/receive"
+        name = self._name(topic)
+        path = f"{topic_path(name)}/groups/{group_name(group)}/receive"
+        if done and any(lease.topic != name or lease.group != group for lease, _ in done):
+            yield from done[0][0].settle_whole(done, "ack")
+            done = None
         deadline = time.monotonic() + wait_ns / 1e9
         left_s = wait_ns / 1e9
         while True:
@@ -90,26 +105,38 @@ class Queues(Calls[S, P]):
                 visibility=visibility_s,
                 consumer=consumer,
                 partition=partition,
+                ack=_settle(done) if done else None,
             )
             request = Request("POST", path, encode(body), JSON, COMPACT_TYPE, wait_s=left_s)
-            reply = yield from self._asking.ask(request)
+            try:
+                reply = yield from self._asking.ask(request)
+            except DeliveryError as exc:
+                if not done or not exc.repeated:
+                    raise
+                yield from settle_far_away(self.ask_settle, done, "ack", repeated=True)
+                done = None
+                continue
+            done = None
             delivered = decode_delivered(reply.body, reply.pieces)
             left_s = deadline - time.monotonic()
             if delivered or left_s <= 0:
-                return leased_far_away(self.ask_settle, self._name(topic), group, delivered)
+                return leased_far_away(self.ask_settle, name, group, delivered)
             # The server was told to stop, and answered early: there may be another one soon.
 
     def ask_settle(
-        self, verb: str, name: TopicName, group: str, body: dict[str, Any]
-    ) -> Steps[list[Refusal]]:
-        """Settle messages of a topic; those that could not be."""
+        self, verb: str, name: TopicName, group: str, body: dict[str, Any], repeated: bool = False
+    ) -> Steps[tuple[list[Refusal], bool]]:
+        """Settle messages of a topic; those that could not be, and whether it was asked twice.
+
+        `repeated`: this was asked before, and may have been done.
+        """
         path = f"{topic_path(name)}/groups/{group_name(group)}/{verb}"
         request = Request("POST", path, encode(body), JSON)
         reply, again = yield from self._asking.ask_again(request)
         refused = decode(reply, Settled).refused
-        if again and refused:
+        if (again or repeated) and refused:
             refused = [each for each in refused if each.code != _DONE_BY_THE_FIRST[verb]]
-        return refused
+        return refused, again or repeated
 
     def _settle_receipts(
         self, verb: str, group: str, receipts: str | Sequence[str], **how: Any
@@ -124,7 +151,12 @@ class Queues(Calls[S, P]):
         errors: dict[str, DeliveryError] = {}
         for topic, texts in topics.items():
             body = {"receipts": texts, **settle_options(verb, how)}
-            refused = yield from self.ask_settle(verb, parse_topic(topic), group, body)
+            refused, _ = yield from self.ask_settle(verb, parse_topic(topic), group, body)
             for refusal in refused:
                 errors[refusal.receipt or ""] = refusal_error(refusal)
         return errors
+
+
+def _settle(leases: Leased) -> Settle:
+    parts = [LeasePart(partition=lease.partition, lease=lease.nonce) for lease, _ in leases]
+    return Settle(leases=parts)

@@ -65,7 +65,28 @@ async def delete_group(call: Call) -> Found:
     result_types=(ARROW_TYPE,),
 )
 def receive(call: Call) -> Any:
-    """Messages that are ready, under a lease; waits for the first if there are none."""
+    """Messages that are ready, under a lease; waits for the first if there are none.
+
+    With `ack`, other messages are acked first: one request for both.
+    """
+    if call.body.ack is None:
+        return _receive(call)
+    acked = _settled(call, call.broker.ack, _parts(call.body.ack, call.topic))
+    if all(part.is_durable() for part in acked):
+        _check_settled(acked)
+        return _receive(call)
+    return _receive_when_settled(call, acked)
+
+
+async def _receive_when_settled(call: Call, acked: Sequence[_Part]) -> Answer:
+    await _durable(acked)
+    _check_settled(acked)
+    outcome = _receive(call)
+    answer: Answer = await outcome if isinstance(outcome, asyncio.Future) else outcome
+    return answer
+
+
+def _receive(call: Call) -> Any:
     body: Receive = call.body
     wait_s = wait_seconds(body.wait)
     visibility_ns = None if body.visibility is None else parse_ns(body.visibility, "visibility")
@@ -167,23 +188,27 @@ SettleCall = Callable[[TopicName, int, str, int, Offsets | None], BrokerSettled]
 
 
 def _settle(call: Call, settle: SettleCall) -> Any:
-    parts = _settled(call, settle)
+    parts = _settled(call, settle, _parts(call.body, call.topic))
     for part in parts:
-        if part.durable is not DONE and not part.durable.done():
+        if not part.is_durable():
             return _when_settled(parts)
     return _refusals(parts)
 
 
 def _settle_now(call: Call, settle: SettleCall) -> Settled | Answer:
     """On a thread of its own, where waiting is no harm."""
-    return _refusals(_settled(call, settle))
+    return _refusals(_settled(call, settle, _parts(call.body, call.topic)))
 
 
 async def _when_settled(parts: Sequence[_Part]) -> Settled | Answer:
+    await _durable(parts)
+    return _refusals(parts)
+
+
+async def _durable(parts: Sequence[_Part]) -> None:
     for part in parts:
         if part.durable is not DONE:
             await asyncio.wrap_future(part.durable)
-    return _refusals(parts)
 
 
 class _Part:
@@ -199,6 +224,9 @@ class _Part:
         self.durable: Future[None] = DONE
         self.refused: dict[int, type[DeliveryError]] = {}
         self.lost: DeliveryError | None = None
+
+    def is_durable(self) -> bool:
+        return self.durable is DONE or self.durable.done()
 
     def refusals(self) -> Iterator[Refusal]:
         if self.lost is not None:
@@ -217,10 +245,12 @@ class _Part:
         )
 
 
-def _settled(call: Call, settle: SettleCall) -> list[_Part]:
+def _settled(call: Call, settle: SettleCall, parts: list[_Part]) -> list[_Part]:
     """On each partition, also if it is too late on another one."""
     name, group = call.topic, call.group
-    parts = _parts(call, name)
+    limit = call.door.config.batch_messages_max
+    if sum(len(part.offsets or ()) for part in parts) > limit:
+        raise RequestTooLarge(f"more than {limit} messages in one request; send them in parts")
     for part in parts:
         offsets = None if part.offsets is None else Offsets.of(part.offsets)
         try:
@@ -231,14 +261,21 @@ def _settled(call: Call, settle: SettleCall) -> list[_Part]:
     return parts
 
 
-def _parts(call: Call, name: TopicName) -> list[_Part]:
-    body: Settle = call.body
-    limit = call.door.config.batch_messages_max
-    parts = [_Part(each.partition, each.lease, each.offsets) for each in body.leases]
-    if len(body.receipts) + sum(len(part.offsets or ()) for part in parts) > limit:
-        raise RequestTooLarge(f"more than {limit} messages in one request; send them in parts")
+def _check_settled(parts: Sequence[_Part]) -> None:
+    """Raise what was refused first."""
+    for part in parts:
+        if part.durable is not DONE:
+            part.durable.result()
+        if part.lost is not None:
+            raise part.lost
+        for offset, kind in part.refused.items():
+            raise kind(offset)  # type: ignore[arg-type]
+
+
+def _parts(named: Settle, name: TopicName) -> list[_Part]:
+    parts = [_Part(each.partition, each.lease, each.offsets) for each in named.leases]
     leases: dict[tuple[int, int], _Part] = {}
-    for text in body.receipts:
+    for text in named.receipts:
         receipt = Receipt.parse(text)
         if parse_topic(receipt.topic) != name:
             raise InvalidInput(f"receipt {text!r} is of topic {receipt.topic}, not of {name}")
