@@ -25,8 +25,8 @@ def run(bench: Bench) -> None:
     _singles(bench)
     bench.note(
         "receive_batch: 1000 messages at a time, the column of values taken, the lease and its ack "
-        "written to the ledger. receive: Message objects, 10 at a time as is the default, or one; "
-        "each acked on its own, and the operating system has the ack when the call returns."
+        "written to the ledger. receive: Message objects, 10 at a time as is the default, 100 or "
+        "one; each acked on its own, and the operating system has the ack when the call returns."
     )
     bench.note(
         f"Single messages: {_SINGLES:,} wait when the clock starts, in every queue; all are taken, "

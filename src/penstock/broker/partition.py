@@ -117,8 +117,7 @@ class Partition(LedgeredPartition):
                 self._carry_out(group, queue, decision)
                 leased = decision.leased
                 if leased is not None:
-                    if now_ns + visibility_ns < self._look_ns:
-                        self._look_at(now_ns + visibility_ns)
+                    self._look_at(now_ns + visibility_ns)
                     return leased
 
     def best_ready(self, group: str) -> int:

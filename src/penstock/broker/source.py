@@ -18,7 +18,7 @@ from penstock.record.schema import BITS
 
 _FEW = 100
 _SCAN_BYTES = 1 << 20
-_FETCH_BYTES_MIN = 128 << 10  # a thousand messages of 100 bytes, which is a usual batch
+_FETCH_BYTES_MIN = 64 << 10
 _FETCH_BYTES_MAX = 4 << 20
 
 

@@ -60,7 +60,7 @@ class EmbeddedLease(Lease):
     def __init__(
         self, broker: Broker, topic: TopicName, group: str, partition: int, nonce: int
     ) -> None:
-        self.broker = broker
+        self.broker = broker  # without super(): one is made for each receive, and that is slow
         self.topic = topic
         self.group = group
         self.partition = partition

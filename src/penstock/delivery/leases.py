@@ -104,7 +104,7 @@ class Leases:
         if len(young) > YOUNG_MAX:
             self._pack_young()
         timers.add(lease.deadline_ns, nonce)
-        if timers.count > STALE_MIN and timers.count > 2 * len(by_nonce) + STALE_MIN:
+        if timers.count > 2 * len(by_nonce) + STALE_MIN:
             self._rebuild_timers()
 
     def restore(self, leases: Sequence[Lease]) -> None:
@@ -114,7 +114,7 @@ class Leases:
         self._add_timers(leases)
 
     def take(self, lease: Lease, offsets: Offsets) -> Offsets:
-        """Messages leave their lease, which ends with the last of them; those that were in it."""
+        """Messages leave a lease that is here, and ends with the last of them; those that did."""
         still_open = lease.open
         if still_open is None:
             whole = lease.parts[0].offsets

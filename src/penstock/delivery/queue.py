@@ -80,8 +80,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     dead_letters: tuple[DeadLetter, ...] = ()
     refused: dict[int, type[DeliveryError]] = {}  # by offset: why it cannot be settled
     leased: Leased | None = None  # of a receive: what it hands out, in the order of its parts
-    lease: Lease | None = None  # of an ack: where the messages were that are done,
-    done: Offsets = EMPTY  # and which
+    lease: Lease | None = None  # of an ack: where the messages were that are done
+    done: Offsets = EMPTY  # of an ack: which they are
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,9 +160,8 @@ class GroupQueue:
         events = pick.events(at_ns, nonce, visibility_ns, consumer)
         if not events:
             return NOTHING
-        first = events[0]
-        leased_too = first if isinstance(first, Leased) else None
-        return Decision(events, pick.dead_letters(), {}, leased_too)
+        handed_out = events[0] if isinstance(events[0], Leased) else None
+        return Decision(events, pick.dead_letters(), {}, handed_out)
 
     def ready(self, now_ns: int, source: Source, end: int) -> int:
         """A bit for each priority of which there is a message to hand out now."""

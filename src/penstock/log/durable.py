@@ -30,8 +30,9 @@ class Unsynced(NamedTuple):
 class DurableLog(SegmentReader):
     """A log that is being written to: what of it is durable, and the commits that make it so.
 
-    Whoever writes holds the write lock, and calls `_plan_commit` after each frame. A commit holds
-    that lock only to see what there is to sync, and syncs everything that was written before.
+    Whoever writes holds the write lock, and calls `_plan_commit` after each frame, unless a commit
+    is due that will cover it. A commit holds that lock only to see what there is to sync, and syncs
+    everything that was written before.
     """
 
     _active: Segment

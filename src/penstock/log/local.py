@@ -165,7 +165,7 @@ class LocalLog(DurableLog):
     def append_value(self, value: bytes) -> Future[None]:
         """Append a message that is only a value; when it is durable. For journals: the short way.
 
-        What is not short is appended all the same."""
+        What is not short, or may have to wait for the disk, is appended all the same."""
         if self._unsynced or len(value) > SINGLE_BYTES_MAX:
             return self.append(Single(value)).durable
         with self._write_lock:

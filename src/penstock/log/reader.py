@@ -27,7 +27,7 @@ Int64s: TypeAlias = NDArray[np.int64]
 INDEX_CACHE_BYTES = 32 << 20
 """Indexes of sealed segments that a log keeps in memory."""
 
-_WINDOW_BYTES_MIN = 64 << 10  # mapped at once, for reads that ask for little
+_WINDOW_BYTES_MIN = 128 << 10  # mapped at once, for reads that ask for little: a usual batch
 _RETRIES = 100  # a reader meets a file that was just trimmed or compacted; each time it is newer
 
 # How most reads end, at the edge of what is mapped: not worth a raise.

@@ -70,8 +70,9 @@ class Segment:
 
     def add(self, frame: FrameHeader | EncodedFrame) -> None:
         """Take note of a frame that now lies at the end."""
-        size_bytes, index = self.tail[1], self.index
+        (next_offset, size_bytes), index = self.tail, self.index
         assert index is not None
+        assert frame.base_offset >= next_offset
         self.last_timestamp = index.add(size_bytes, frame)
         self.priorities |= frame.priorities
         self.tail = (frame.next_offset, size_bytes + frame.frame_bytes)

@@ -43,7 +43,7 @@ CODECS = ("none", "lz4", "zstd", "gzip")
 _LEVELS = {"gzip": 6}  # Arrow would take 9: four times as slow, and a few percent smaller
 COMPRESS_BYTES_MIN = 1024
 SINGLE_BYTES_MAX = 800  # of a value that is written as it is, whatever the codec
-_JOIN_BYTES_MAX = 8192
+_JOIN_BYTES_MAX = 8192  # of the start of a body that is put into one piece with the header
 COMPRESS_RATIO_MAX = 0.95
 """Compression is kept only where it saves at least 5 %."""
 
