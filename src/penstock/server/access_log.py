@@ -52,12 +52,12 @@ class AccessLog:
         ):
             return
         line = Line(
-            time=round(time.time(), 6),
+            time=time.time_ns() // 1000 / 1e6,  # to round a float takes much longer
             level="error" if status >= 500 else "info",
             method=request.method,
             path=request.path,
             status=status,
-            ms=round(took_s * 1000, 3),
+            ms=int(took_s * 1e6) / 1000,
             bytes_in=len(request.body),
             bytes_out=len(answer.body),
             client=request.client,
