@@ -21,7 +21,10 @@ from penstock.delivery.receipts import NONCE_BITS
 from penstock.delivery.timers import NEVER
 from penstock.log.base import DONE, Appended
 from penstock.record.batch import Batch, Message
+from penstock.record.frame import Writer
 from penstock.record.schema import Priority
+
+_MOVED = Writer(MOVED)
 
 
 class Partition(LedgeredPartition):
@@ -36,7 +39,7 @@ class Partition(LedgeredPartition):
 
     def append_moved(self, batch: Batch) -> Appended:
         """Append delayed messages that fell due; they keep the ids that they have had."""
-        appended = self.log.append(batch, producer_id=MOVED, keep_ids=True)
+        appended = self.log.append(batch, _MOVED, keep_ids=True)
         self._count(batch)
         return appended
 
@@ -48,12 +51,7 @@ class Partition(LedgeredPartition):
             known = self.producers.check(producer_id, epoch, sequence, len(batch))
             if known is not None:
                 return known
-            appended = self.log.append(
-                batch,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                base_sequence=sequence,
-            )
+            appended = self.log.append(batch, Writer(producer_id, sequence, epoch))
             self.producers.record(producer_id, epoch, sequence, len(batch), appended.first_offset)
             self._count(batch)
             return appended

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.config import LogConfig
 from penstock.record.batch import Batch, Message
+from penstock.record.frame import NOBODY, Writer
 from penstock.record.schema import READ_SCHEMA
 
 
@@ -101,11 +102,8 @@ class Log(Protocol):
     def append(
         self,
         batch: Batch,
+        by: Writer = NOBODY,
         *,
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        base_sequence: int = -1,
-        term: int = 0,
         keep_ids: bool = False,
     ) -> Appended: ...
 

@@ -131,11 +131,8 @@ class LocalLog(DurableLog):
     def append(
         self,
         batch: Batch,
+        by: Writer = NOBODY,
         *,
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        base_sequence: int = -1,
-        term: int = 0,
         keep_ids: bool = False,
     ) -> Appended:
         """Write a batch as one frame. When this returns, the operating system has it.
@@ -151,9 +148,6 @@ class LocalLog(DurableLog):
                 self._check_writable()
             config, wall_ns = self.config, self._clock.wall_ns()
             now_us, ulid = wall_ns // 1000, new_batch_ulid(wall_ns)
-            by = NOBODY
-            if producer_id or producer_epoch or term or base_sequence != -1:
-                by = Writer(producer_id, base_sequence, producer_epoch, term)
             frame = encode(batch, self._active.tail[0], ulid, now_us, config.codec, by)
             if frame.raw_bytes > config.message_bytes_max:
                 self._check_sizes(batch)

@@ -37,6 +37,7 @@ Payload: TypeAlias = bytes | str | None
 HeaderMap: TypeAlias = Mapping[str, bytes | str | None]
 
 _VALUE = BITS["value"]
+_NORMAL = Priority.NORMAL
 _VALUES_ALONE = schema_of(_VALUE)
 _PLACE = BITS["offset"] | BITS["id"]
 
@@ -109,7 +110,10 @@ class Batch:
     ) -> Batch:
         """A batch from Python lists. Text is stored as UTF-8; a single number is for all rows."""
         rows = len(values)
-        arrays = {"value": column_of("value", values, pa.binary(), rows)}
+        column = column_of("value", values, pa.binary(), rows)
+        if keys is headers is expires_at_us is timestamps_us is None and priority is _NORMAL:
+            return cls.of_values(column)  # without a look at each of them
+        arrays = {"value": column}
         if keys is not None:
             arrays["key"] = column_of("key", keys, pa.binary(), rows)
         if headers is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,14 @@ from penstock.record.schema import BITS, FIELDS, MESSAGE_ID, schema_of
 
 def column_of(name: str, items: Sequence[Any], type_: pa.DataType, rows: int) -> pa.Array:
     """A column from a list with an item for each row; InvalidInput if it cannot be one."""
-    if not isinstance(items, Sized):
-        raise InvalidInput(f"{name}: one for each message or one whole number, not {items!r}")
-    if len(items) != rows:
-        raise InvalidInput(f"{rows} values, but {len(items)} of {name}: give one for each message")
+    try:
+        count = len(items)
+    except TypeError:
+        raise InvalidInput(
+            f"{name}: one for each message or one whole number, not {items!r}"
+        ) from None
+    if count != rows:
+        raise InvalidInput(f"{rows} values, but {count} of {name}: give one for each message")
     try:
         array = pa.array(items, type_)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:

@@ -200,7 +200,11 @@ def encode(
         if not rows:
             raise InvalidInput("an empty batch; append at least one message")
         span = rows
-    columns, parts, first, last, priorities = _encode_body(batch, rows, stamp_us)
+    columns, priorities = _VALUE, 1 << batch.priority
+    first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
+    parts = _values_alone(batch) if rows and batch.columns == _VALUE else None
+    if parts is None:
+        columns, parts, first, last, priorities = _encode_body(batch, rows, first)
     raw_bytes = stored_bytes = sum(map(len, parts))
     if raw_bytes > BODY_BYTES_MAX:
         raise FrameTooLarge(0, f"a batch of {raw_bytes} bytes; at most {BODY_BYTES_MAX}")
@@ -209,6 +213,7 @@ def encode(
         parts, codec_number = _compress(parts, codec)
         stored_bytes = sum(map(len, parts))
     next_offset = base_offset + span
+    producer_id, base_sequence, producer_epoch, term = by
     try:
         checked = _CHECKED.pack(
             VERSION,
@@ -224,7 +229,10 @@ def encode(
             rows,
             first,
             last,
-            *by,
+            producer_id,
+            base_sequence,
+            producer_epoch,
+            term,
             ulid.to_bytes(16, "big"),
         )
     except struct.error as exc:
@@ -337,20 +345,19 @@ def decode_rows(buffer: memoryview, position: int, header: FrameHeader) -> Batch
     return batch
 
 
+def _values_alone(batch: Batch) -> list[bytes | pa.Buffer] | None:
+    """Parts of the IPC message of a batch without other columns, if Arrow need not make it."""
+    return [batch.body()] if isinstance(batch, Plain) else body_of(batch.values)
+
+
 def _encode_body(
     batch: Batch, rows: int, stamp_us: int
 ) -> tuple[int, list[bytes | pa.Buffer], int, int, int]:
     """The columns worth storing, as parts of an IPC message; times from, to; the priority mask."""
-    first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
-    if isinstance(batch, Plain):
-        return _VALUE, [batch.body()], first, last, 1 << batch.priority
+    first = last = stamp_us
     if not rows:
         return _VALUE, [], first, last, 0
-    columns, priorities = batch.columns, 1 << batch.priority
-    if columns == _VALUE:
-        parts = body_of(batch.values) or [batch.data.serialize()]
-        return _VALUE, parts, first, last, priorities
-    data = batch.data
+    columns, priorities, data = batch.columns, 1 << batch.priority, batch.data
     if columns & (_STAMP | _PRIORITY):
         if columns & _STAMP:
             stamps = batch.timestamps_us()

@@ -15,7 +15,7 @@ from penstock.errors import InvalidInput, LogClosed, MessageTooLarge, OffsetOutO
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
-from penstock.record.frame import EXPIRES
+from penstock.record.frame import EXPIRES, Writer
 from penstock.record.schema import READ_SCHEMA
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages, offsets, read_all, values
@@ -184,7 +184,7 @@ def test_what_a_producer_says_is_in_the_headers_of_the_frames(open_log: Opener) 
     log = open_log(segment_bytes=4096)
     for sequence in range(0, 60, 2):
         batch = Batch.build([b"x" * 100] * 2)
-        log.append(batch, producer_id=7, producer_epoch=1, base_sequence=sequence, term=3)
+        log.append(batch, Writer(7, sequence, producer_epoch=1, term=3))
     assert len(log.segments) > 1
     headers = list(log.headers(5))
     assert [h.base_offset for h in headers] == list(range(4, 60, 2))

@@ -17,6 +17,7 @@ from penstock.log.compact import TOMBSTONE_US
 from penstock.log.local import LocalLog
 from penstock.log.segment import Found, walk
 from penstock.record.batch import Batch, Message
+from penstock.record.frame import Writer
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages, offsets, read_all, values
 from tests.unit.log.watched import WatchedFiles, failing
@@ -149,7 +150,7 @@ def test_small_frames_are_merged_and_small_segments_with_them(
 def test_large_frames_stay_as_they_are_byte_for_byte(open_log: Opener) -> None:
     log = open_log(segment_bytes=1 << 20)
     for _ in range(4):
-        log.append(Batch.build([random.Random(1).randbytes(100_000)]), producer_id=7)
+        log.append(Batch.build([random.Random(1).randbytes(100_000)]), Writer(7))
         log.append(Batch.build(["gone"], expires_at_us=1))
     log.roll()
     log.compact(NOW_US)
