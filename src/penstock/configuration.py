@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -21,6 +20,7 @@ import msgspec
 from penstock.config import ServerConfig
 from penstock.durations import parse_ms
 from penstock.errors import InvalidConfig, InvalidInput, MissingExtra
+from penstock.spelling import nearest
 
 PREFIX = "PENSTOCK_"
 CLIENT_VARIABLES = (
@@ -227,8 +227,8 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _near(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(sorted(known))}"
+    near = nearest(name, known, cutoff=0.5)
+    return f"; did you mean {near}?" if near else f"; known are {', '.join(sorted(known))}"
 
 
 def _blamed(message: str, origins: dict[str, str]) -> str:

@@ -325,9 +325,13 @@ class TopicNotFound(TopicError):
 
     code = "topic_not_found"
 
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(f"there is no topic {topic!r}; create it first with create_topic()")
+    def __init__(self, topic: str, nearest: str | None = None) -> None:
+        """`nearest` is a topic that there is, and that may have been meant."""
+        self.topic, self.nearest = topic, nearest
+        what_to_do = (
+            f"did you mean {nearest!r}?" if nearest else "create it first with create_topic()"
+        )
+        super().__init__(f"there is no topic {topic!r}; {what_to_do}")
 
 
 class TopicExists(TopicError):

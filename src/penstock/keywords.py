@@ -7,6 +7,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from penstock.errors import InvalidInput
+from penstock.spelling import nearest
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,8 +33,6 @@ def checks_keywords(hint: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def _unknown(function: str, name: str, known: tuple[str, ...], hint: str) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only who errs needs it
-
-    nearest = get_close_matches(name, known, n=1)
-    meant = f"did you mean {nearest[0]!r}?" if nearest else f"it takes {', '.join(known)}."
+    near = nearest(name, known)
+    meant = f"did you mean {near!r}?" if near else f"it takes {', '.join(known)}."
     return f"{function}() knows no {name!r}; {meant} {hint}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -11,8 +12,15 @@ from penstock.broker.journal import Journal
 from penstock.broker.names import TopicName
 from penstock.broker.settings import TopicSettings
 from penstock.errors import TopicExists, TopicNotFound
+from penstock.spelling import likely, nearest
 
 _CHECKPOINT_BYTES = 1 << 20
+
+# To find what a wrong name was meant to be takes a few milliseconds, however many topics there are.
+_LOOKED_AT_MAX = 2000
+_COMPARED_MAX = 20
+_LENGTHS_APART_MAX = 4
+_ALIKE_MIN = 0.75
 
 
 class TopicChanged(msgspec.Struct, frozen=True, tag="topic"):
@@ -63,7 +71,25 @@ class Catalog:
         try:
             return self._topics[name]
         except KeyError:
-            raise TopicNotFound(str(name)) from None
+            raise self.not_found(name) from None
+
+    def not_found(self, name: TopicName) -> TopicNotFound:
+        """The error that says so, with the topic of the namespace that was probably meant.
+
+        One of dead letters comes into being with the first, so that a name like it says nothing.
+        """
+        if name.is_dead_letters:
+            return TopicNotFound(str(name))
+        alike = (
+            each.topic
+            for each in list(self._topics)
+            if each.namespace == name.namespace
+            and abs(len(each.topic) - len(name.topic)) <= _LENGTHS_APART_MAX
+            and not each.is_dead_letters
+        )
+        few = likely(name.topic, islice(alike, _LOOKED_AT_MAX), _COMPARED_MAX)
+        near = nearest(name.topic, few, _ALIKE_MIN)
+        return TopicNotFound(str(name), near and str(TopicName(name.namespace, near)))
 
     def uses_dedup(self, name: TopicName) -> bool:
         return name in self._dedup_used

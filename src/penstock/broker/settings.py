@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -14,6 +13,7 @@ from penstock.delivery.lanes import WEIGHTS
 from penstock.delivery.queue import Policy
 from penstock.durations import Duration, parse_ms, parse_ns
 from penstock.errors import InvalidInput
+from penstock.spelling import nearest
 
 RetentionMode = Literal["time", "consumed"]
 
@@ -174,8 +174,8 @@ def _parse_backoff(value: Any) -> tuple[int, float, int]:
 
 def _unknown(name: str) -> str:
     known = sorted([*_DURATIONS, *_PLAIN])
-    near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, known)
+    hint = f"; did you mean {near!r}?" if near else ""
     return f"unknown topic setting {name!r}{hint} Known: {', '.join(known)}"
 
 

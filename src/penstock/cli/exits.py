@@ -92,6 +92,9 @@ def code_of(error: BaseException) -> str:
 def sentence(error: BaseException) -> str:
     """An error as a person at a shell reads it."""
     if isinstance(error, TopicNotFound) and hasattr(error, "topic"):
+        # A server that is older does not say which one is near.
+        if getattr(error, "nearest", None):
+            return str(error)
         return f"there is no topic {error.topic!r}; `penstock topic create` makes one"
     if isinstance(error, TopicExists) and hasattr(error, "topic"):
         return f"topic {error.topic!r} exists already; `penstock topic alter` changes its settings"

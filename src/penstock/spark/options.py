@@ -11,7 +11,6 @@ import re
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Literal, TypeAlias
 from urllib.parse import unquote, urlparse
 
@@ -19,6 +18,7 @@ import msgspec
 
 from penstock.durations import parse_ns
 from penstock.errors import InvalidInput
+from penstock.spelling import nearest
 
 Offsets: TypeAlias = dict[str, dict[int, int]]
 """By topic and partition."""
@@ -188,8 +188,8 @@ def checked(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
                 "(a data folder) or 'url' (a server)"
             )
         if key.lower() not in names:
-            near = get_close_matches(key.lower(), names, n=1)
-            hint = f"; did you mean {names[near[0]]!r}?" if near else "."
+            near = nearest(key.lower(), names)
+            hint = f"; did you mean {names[near]!r}?" if near else "."
             raise InvalidInput(f"unknown option {key!r}{hint} Known: {', '.join(known)}")
         options[names[key.lower()]] = value
     return options

@@ -111,6 +111,38 @@ def test_a_topic_that_is_not_there_says_how_to_make_it(ps: Any) -> None:
     assert ps.topics() == []
 
 
+def test_a_misspelt_topic_says_which_one_was_meant(world: World) -> None:
+    ps, shop = world.ps, world.client("shop")
+    for topic in ("orders", "payments", "invoices.dlq"):
+        ps.create_topic(topic)
+    shop.create_topic("refunds")
+    for ask in (
+        lambda: ps.publish("ordrs", b"x"),
+        lambda: ps.stats("ordrs"),
+        lambda: ps.delete_topic("ordrs"),
+        lambda: ps.stream("ordrs", "g"),
+    ):
+        with pytest.raises(TopicNotFound) as caught:
+            ask()
+        assert str(caught.value) == "there is no topic 'ordrs'; did you mean 'orders'?"
+        assert (caught.value.topic, caught.value.nearest) == ("ordrs", "orders")
+    for far in ("refund", "invoice", "invoices", "orders.dlq", "x"):
+        # Another namespace, dead letters, and what is like nothing.
+        with pytest.raises(TopicNotFound, match="create it first"):
+            ps.stats(far)
+    with pytest.raises(TopicNotFound, match=r"'shop/refund'; did you mean 'shop/refunds'\?"):
+        shop.stats("refund")
+    with pytest.raises(TopicNotFound, match="create it first"):
+        shop.stats("ordrs")
+
+
+def test_the_one_that_was_meant_is_found_among_many_that_are_like_it(sync: World) -> None:
+    for number in range(300):
+        sync.ps.create_topic(f"production-europe-orders-{number * 7:04}")
+    with pytest.raises(TopicNotFound, match="did you mean 'production-europe-orders-0700'"):
+        sync.ps.stats("production-europe-oders-0700")
+
+
 def test_with_auto_create_a_topic_is_made_when_it_is_first_used(world: World) -> None:
     ps = world.restart(auto_create=True)
     ps.publish("orders", b"x")

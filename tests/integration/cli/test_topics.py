@@ -57,7 +57,8 @@ def test_purging_for_one_group_leaves_the_others_theirs(sh: Shell) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (["topic", "describe", "nowhere"], 3, "there is no topic"),
+        (["topic", "describe", "nowhere"], 3, "nowhere'; `penstock topic create` makes one"),
+        (["topic", "describe", "ordrs"], 3, "ordrs'; did you mean '"),
         (["topic", "create", "orders"], 4, "`penstock topic alter` changes its settings"),
         (["topic", "create", "Orders"], 2, "topic name 'Orders' is not allowed"),
         (["topic", "create", "x", "partitions"], 2, "give NAME=VALUE"),

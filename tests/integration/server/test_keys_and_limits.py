@@ -126,6 +126,21 @@ def test_a_key_of_a_namespace_stays_in_it(server: RunningServer, keys: dict[str,
             ps.in_namespace("default").publish("orders", b"x")
 
 
+def test_a_wrong_name_tells_nothing_of_a_namespace_that_is_not_ones_own(
+    server: RunningServer, keys: dict[str, str]
+) -> None:
+    with Http(server.port, keys["admin"]) as http:
+        http.ask("PUT", "/v1/topics/orders")
+        answer = http.get("/v1/topics/ordrs")
+        assert answer.json["detail"] == "there is no topic 'ordrs'; did you mean 'orders'?"
+        assert answer.json["fields"] == {"topic": "ordrs", "nearest": "orders"}
+    with Http(server.port, keys["shop"]) as http:
+        refused = http.get("/v1/topics/ordrs")
+        assert (refused.code, "orders" in str(refused.json)) == ("forbidden", False)
+        own = http.get("/v1/namespaces/shop/topics/ordrs")
+        assert (own.code, "orders" in str(own.json)) == ("topic_not_found", False)
+
+
 def test_the_key_may_come_from_the_environment(
     server: RunningServer, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

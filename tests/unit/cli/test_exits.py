@@ -74,6 +74,7 @@ def test_what_python_raises_has_one_too(error: BaseException, code: Exit) -> Non
 
 def test_sentences_are_for_people_at_a_shell() -> None:
     assert "`penstock topic create` makes one" in sentence(errors.TopicNotFound("x"))
+    assert sentence(errors.TopicNotFound("x", "y")).endswith("'x'; did you mean 'y'?")
     assert "`penstock topic alter`" in sentence(errors.TopicExists("x"))
     served = errors.DataFolderInUse("./data", "the server at http://127.0.0.1:8080")
     assert sentence(served).endswith("With --url a command goes to its server.")
