@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug
 
 LATENCIES = "tests/integration/broker/test_latencies.py"
+PAGES = "tests/integration/broker/test_latency_pages.py"
 TABLE = "tests/unit/spark/test_latency_table.py"
 
 LATENCY_BUGS = [
@@ -63,5 +64,47 @@ LATENCY_BUGS = [
         "client.latencies(topic, since=max(known, default=0))",
         "client.latencies(topic, since=max(m.timestamp() + 60 for m in known) if known else 0)",
         TABLE,
+    ),
+    Bug(
+        "a page goes on until it is full, however much it has to look through",
+        "broker/latencies.py",
+        "    return history is not None and history.reads >= READS_MAX\n",
+        "    return False\n",
+        PAGES,
+    ),
+    Bug(
+        "a page is cut out of the whole history",
+        "broker/latencies.py",
+        "        stored = history.minutes(since_us) if history is not None else ()\n",
+        "        stored = list(history.minutes(since_us)) if history is not None else ()\n",
+        PAGES,
+    ),
+    Bug(
+        "a page leaves out a minute that came by again when the clock was set back",
+        "broker/latency_log.py",
+        "        goes_back = first_us < self._newest_us\n",
+        "        goes_back = False\n",
+        PAGES,
+    ),
+    Bug(
+        "where time went back is forgotten by a restart",
+        "broker/latency_log.py",
+        "_MARKS = 1 << _TOPIC_BEGINS | 1 << _RUN_BEGINS\n",
+        "_MARKS = 1 << _TOPIC_BEGINS\n",
+        PAGES,
+    ),
+    Bug(
+        "where a topic was made anew is forgotten by a restart",
+        "broker/latency_log.py",
+        "_MARKS = 1 << _TOPIC_BEGINS | 1 << _RUN_BEGINS\n",
+        "_MARKS = 1 << _RUN_BEGINS\n",
+        PAGES,
+    ),
+    Bug(
+        "a run that began earlier is read from its beginning",
+        "broker/latency_log.py",
+        "        offset = found if found >= start else self._first(start, stop, since_us)\n",
+        "        offset = start\n",
+        PAGES,
     ),
 ]

@@ -12,7 +12,16 @@ import pytest
 
 import penstock
 from penstock import config, errors
-from penstock.broker import broker, catalog, delays, latencies, ledgered, settings, streams
+from penstock.broker import (
+    broker,
+    catalog,
+    delays,
+    latencies,
+    latency_log,
+    ledgered,
+    settings,
+    streams,
+)
 from penstock.broker.broker import BrokerConfig
 from penstock.broker.names import group_name, topic_name
 from penstock.broker.settings import DEAD_LETTER_SETTINGS, TopicSettings, parse_settings
@@ -25,6 +34,7 @@ from penstock.delivery.producers import Producers
 from penstock.durations import text
 from penstock.errors import InvalidInput, PenstockError
 from penstock.group import events, session
+from penstock.record.schema import Priority
 
 DOCS = Path(__file__).parents[2] / "docs"
 SETTINGS = DOCS / "reference" / "settings.md"
@@ -232,9 +242,9 @@ def test_the_table_of_stream_group_events_is_the_code() -> None:
 
 def test_the_stored_form_of_latencies_is_the_code() -> None:
     fields = [name for row in rows(BROKER, "Latencies") for name in re.findall(r"`(\w+)`", row[0])]
-    assert fields == [field.name for field in msgspec.structs.fields(latencies._Stored)]
+    assert fields == [field.name for field in msgspec.structs.fields(latency_log._Stored)]
     page = " ".join(BROKER.read_text("utf-8").split())
-    config, kept = latencies.latency_log_config(0), latencies.RETENTION
+    config, kept = latency_log.latency_log_config(0), latency_log.RETENTION
     assert (
         f"({config.codec}, synced every second, segments of {size(config.segment_bytes)} or a day, "
         f"dropped after 7 days or beyond {size(kept.bytes_max or 0)})"
@@ -242,6 +252,11 @@ def test_the_stored_form_of_latencies_is_the_code() -> None:
     assert (config.fsync, config.fsync_interval_ms) == ("interval", 1000)
     assert (ms(config.segment_age_ms), ms(kept.age_ms or 0)) == ("1d", "7d")
     assert f"no more than {latencies._UNSTORED_MAX:,} messages wait" in page
+    marks = [latency_log._TOPIC_BEGINS, latency_log._RUN_BEGINS, Priority.NORMAL]
+    documented = [row[0] for row in rows(BROKER, "Latencies", 1)]
+    assert documented == [f"{mark.value}, {mark.name.lower()}" for mark in marks]
+    assert f"{size(latency_log.READ_BYTES)} at a time" in page
+    assert f"after {latencies.READS_MAX} reads" in page
 
 
 def test_checkpoints_are_written_when_the_page_says() -> None:

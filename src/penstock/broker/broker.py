@@ -61,7 +61,6 @@ from penstock.errors import (
     LogError,
     PenstockError,
     TopicExists,
-    TopicNotFound,
 )
 from penstock.log.base import Appended, Batches
 from penstock.log.commit import Committer
@@ -209,7 +208,7 @@ class Broker:
             return topic
         self._check_open()
         if not (self.config.auto_create if create is None else create):
-            raise TopicNotFound(str(name))
+            raise self._catalog.not_found(name)
         topic_name(name.topic, name.namespace)
         self.create_topic(name, {}, exist_ok=True)
         return self._topics[name]
@@ -417,10 +416,20 @@ class Broker:
     def stats(self, name: TopicName) -> TopicStats:
         return topic_stats(self, self.topic(name, create=False))
 
-    def latency_rows(
-        self, name: TopicName, since_us: int | None, until_us: int | None
-    ) -> list[LatencyRow]:
-        return self.latencies.rows(self.topic(name, create=False).name, since_us, until_us)
+    def latency_page(
+        self,
+        name: TopicName,
+        since_us: int | None,
+        until_us: int | None,
+        rows_max: int | None = None,
+    ) -> tuple[list[LatencyRow], int | None]:
+        """How long messages took, minute by minute, and with which minute to go on.
+
+        Without `rows_max` it is all at once. With it the call is short, however much is stored: the
+        page may have fewer rows, even none, and still there are more.
+        """
+        topic = self.topic(name, create=False)
+        return self.latencies.page(topic.name, since_us, until_us, rows_max)
 
     def dead_letters(self, name: TopicName) -> DeadLetters:
         return DeadLetters(self, name)

@@ -5,11 +5,8 @@ of a delayed message is of the moment when it fell due. `handled` is from a hand
 Both are by the wall clock; a clock that was set back makes them nothing, not less.
 
 They are counted by minute, that of the hand-out or the ack, and since the start. The housekeeper
-stores a minute once it is over, if anything was counted in it, and `close` the last one. The log is
-`latencies/` in the data folder: one message for each group, priority and kind, with the topic as
-its key, the beginning of the minute as its timestamp and a `_Stored` as its value. Messages of the
-same minute add up: there was a restart, or the clock was set. A message without a value says that
-from here on another topic has the name.
+stores a minute once it is over, if anything was counted in it, and `close` the last one; where and
+how is in `latency_log.py`.
 
 These are statistics. A kill loses the present minute, and a log that cannot be written loses more,
 with a warning; nobody else notices.
@@ -17,16 +14,15 @@ with a warning; nobody else notices.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import groupby, product
+from operator import itemgetter
 from typing import NamedTuple
-
-import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.broker.group_latencies import (
     LANES,
@@ -34,44 +30,25 @@ from penstock.broker.group_latencies import (
     RECENT_US,
     SLOTS,
     GroupLatencies,
-    Minute,
     TopicLatencies,
 )
 from penstock.broker.histogram import Histogram
 from penstock.broker.housekeeper import Chore
+from penstock.broker.latency_log import Counted, History, LatencyLog, Timed
 from penstock.broker.names import TopicName, parse_topic
 from penstock.broker.stats import Kind, LatencyRow, LatencyStats
 from penstock.clock import Clock
-from penstock.config import DAY_MS, LogConfig, Retention
-from penstock.errors import LogFailed, OffsetOutOfRange, PenstockError
+from penstock.errors import LogFailed, PenstockError
 from penstock.log.local import LocalLog
-from penstock.record.batch import Batch
 from penstock.record.schema import Priority
 
 _logger = logging.getLogger("penstock.broker")
 
 HOUR_US = 60 * MINUTE_US
-RETENTION = Retention(age_ms=7 * DAY_MS, bytes_max=256 << 20)
+READS_MAX = 64
+"""So often a page is read on in the log, at the most; then it ends with the minute."""
+
 _UNSTORED_MAX = 10_000  # messages that wait for a disk which is full
-
-
-def latency_log_config(free_bytes_min: int) -> LogConfig:
-    return LogConfig(
-        segment_bytes=16 << 20,
-        segment_age_ms=DAY_MS,
-        codec="zstd",
-        free_bytes_min=free_bytes_min,
-    )
-
-
-class _Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """New fields go to the end and need a default."""
-
-    group: str
-    slot: int
-    sum_us: float
-    max_us: int
-    buckets: dict[int, int]
 
 
 class Total(NamedTuple):
@@ -84,10 +61,6 @@ class Total(NamedTuple):
     histogram: Histogram
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Stored)
-
-
 class Latencies:
     """Those of all topics, and the log in which they are stored."""
 
@@ -97,10 +70,9 @@ class Latencies:
         """Set by the broker: there is something to store then."""
         self._clock = clock
         self._open_log = open_log
-        self._log: LocalLog | None = None
+        self._log: LatencyLog | None = None
         self._topics: dict[TopicName, TopicLatencies] = {}
-        self._unstored: list[tuple[TopicName, str, Minute]] = []
-        self._inherited = 0  # where the log ended when it was opened
+        self._unstored: list[Counted] = []
         self._remembered = False
         self._failing = False
         self._lock = threading.Lock()  # taken before that of a group
@@ -126,44 +98,53 @@ class Latencies:
         histogram = known.recent(kind, self._clock.wall_ns() // 1000)
         return LatencyStats(**_figures(histogram)) if histogram.buckets else None
 
-    def rows(
-        self, topic: TopicName, since_us: int | None = None, until_us: int | None = None
-    ) -> list[LatencyRow]:
+    def page(
+        self,
+        topic: TopicName,
+        since_us: int | None = None,
+        until_us: int | None = None,
+        rows_max: int | None = None,
+    ) -> tuple[list[LatencyRow], int | None]:
         """The minutes that begin before `until_us`, from the one on in which `since_us` lies; by
         default those of the last hour. The present one is there as far as it has got.
+
+        With `rows_max` the page ends with the minute in which it gets so many, or when so much was
+        read that it has taken long enough; then it says with which minute to go on.
         """
         if since_us is None:
             now_us = self._clock.wall_ns() // 1000
             since_us = (now_us if until_us is None else until_us) - HOUR_US
         since_us -= since_us % MINUTE_US
-        found: defaultdict[tuple[int, str], dict[int, Histogram]] = defaultdict(dict)
-        log: LocalLog | None = None
-        with self._lock:
-            with self._trying():
-                log = self._log_if_any()
-            end = log.end if log is not None else 0
-            memory = [(group, each) for name, group, each in self._unstored if name == topic]
-            for group, known in list(self._groups(topic).items()):
-                memory += [(group, each) for each in known.minutes()]
-        if log is not None:
-            memory += [each[1:] for each in _read(log, since_us, end, str(topic))]
-        for group, (minute_us, slot, histogram) in memory:
-            if since_us <= minute_us and (until_us is None or minute_us < until_us):
-                found[minute_us, group].setdefault(slot, Histogram()).merge(histogram)
-        return [row for place in sorted(found) for row in _rows(*place, found[place])]
+        history, memory = self._now(topic)
+        stored = history.minutes(since_us) if history is not None else ()
+        known = [each for each in memory if each[0] >= since_us]
+        rows: list[LatencyRow] = []
+        in_order = heapq.merge(stored, sorted(known, key=itemgetter(0)), key=itemgetter(0))
+        for minute_us, several in groupby(in_order, itemgetter(0)):
+            if until_us is not None and minute_us >= until_us:
+                break
+            if rows_max is not None and minute_us > since_us and _is_long(history):
+                return rows, minute_us
+            counted = [each for _, each in several if each is not None]
+            if counted and rows_max is not None and len(rows) >= rows_max:
+                return rows, minute_us
+            rows += _rows(minute_us, counted)
+        return rows, None
 
     def begin(self, topic: TopicName) -> None:
         """A topic is made. What is stored of an earlier one of that name is not its own."""
         with self._lock, self._trying():
             log = self._log_if_any()
             if log is not None:
-                log.append(Batch.build([None], keys=[str(topic)]))
+                log.begin(str(topic))
 
     def forget(self, topic: TopicName) -> None:
         """A topic is deleted."""
         with self._lock:
             self._topics.pop(topic, None)
-            self._unstored = [each for each in self._unstored if each[0] != topic]
+            self._unstored = [each for each in self._unstored if each.topic != str(topic)]
+            if self._log is not None:
+                self._log.forget(str(topic))
 
     def forget_group(self, topic: TopicName, group: str) -> None:
         """A group is deleted; what it did stays in the history of the topic."""
@@ -171,7 +152,7 @@ class Latencies:
             known = self._groups(topic).pop(group, None)
             if known is not None:
                 minutes, _ = known.take_finished(None)
-                self._unstored += [(topic, group, each) for each in minutes]
+                self._unstored += [Counted(str(topic), group, each) for each in minutes]
 
     def store(self, now_ns: int) -> int | None:
         """Store the minutes that are over; when the next one is."""
@@ -195,10 +176,22 @@ class Latencies:
             log = self._log_if_any()
             if log is not None:
                 since_us = self._clock.wall_ns() // 1000 - RECENT_US - MINUTE_US
-                for topic, group, minute in _read(log, since_us, self._inherited):
-                    groups = self._topics.get(parse_topic(topic))
-                    if groups is not None:
-                        groups[group].remember(minute)
+                for _, each in log.inherited().minutes(since_us):
+                    groups = self._topics.get(parse_topic(each.topic)) if each else None
+                    if each is not None and groups is not None:
+                        groups[each.group].remember(each.minute)
+
+    def _now(self, topic: TopicName) -> tuple[History | None, list[Timed]]:
+        """What is stored of a topic, and what is not yet."""
+        history, name = None, str(topic)
+        with self._lock:
+            with self._trying():
+                log = self._log_if_any()
+                history = log.history(name) if log is not None else None
+            memory = [each for each in self._unstored if each.topic == name]
+            for group, known in list(self._groups(topic).items()):
+                memory += [Counted(name, group, each) for each in known.minutes()]
+        return history, [(each.minute.minute_us, each) for each in memory]
 
     def _groups(self, topic: TopicName) -> dict[str, GroupLatencies]:
         return self._topics.get(topic) or {}
@@ -214,7 +207,7 @@ class Latencies:
             for topic, groups in list(self._topics.items()):
                 for group, known in list(groups.items()):
                     finished, until_us = known.take_finished(wall_us)
-                    self._unstored += [(topic, group, minute) for minute in finished]
+                    self._unstored += [Counted(str(topic), group, each) for each in finished]
                     ends += [until_us] if until_us else []
             if self._unstored:
                 with self._trying():
@@ -228,20 +221,19 @@ class Latencies:
     def _append(self) -> None:
         log = self._log_if_any(create=True)
         assert log is not None
-        log.append(
-            Batch.build(
-                [_encode(group, minute) for _, group, minute in self._unstored],
-                keys=[str(topic) for topic, _, _ in self._unstored],
-                timestamps_us=[minute.minute_us for _, _, minute in self._unstored],
-            )
-        )
+        log.append(self._unstored)
         self._unstored.clear()
-        log.retain(RETENTION, self._clock.wall_ns() // 1000)
+        log.drop_old(self._clock.wall_ns() // 1000)
 
-    def _log_if_any(self, create: bool = False) -> LocalLog | None:
+    def _log_if_any(self, create: bool = False) -> LatencyLog | None:
         if self._log is None:
-            self._log = self._open_log(create)
-            self._inherited = self._log.end if self._log is not None else 0
+            log = self._open_log(create)
+            if log is not None:
+                try:
+                    self._log = LatencyLog(log)
+                except BaseException:
+                    log.close()
+                    raise
         return self._log
 
     @contextmanager
@@ -259,49 +251,14 @@ class Latencies:
                     failed.close()
 
 
-def _read(
-    log: LocalLog, since_us: int, end: int, topic: str | None = None
-) -> list[tuple[str, str, Minute]]:
-    """What is stored below an offset, of one topic or of all: topics, groups and their minutes."""
-    found: list[tuple[str, str, Minute]] = []
-    offset = log.find(since_us)
-    while offset < end:
-        try:
-            read = log.read(max(offset, log.start))
-        except OffsetOutOfRange:  # retention was quicker
-            continue
-        for batch in read:
-            keys, values, minutes_us = batch.keys, batch.values, batch.timestamps_us()
-            if topic is not None:
-                mine = pc.indices_nonzero(pc.equal(keys, pa.scalar(topic.encode())))
-                keys, values, minutes_us = keys.take(mine), values.take(mine), minutes_us[mine]
-            rows = zip(keys.to_pylist(), values.to_pylist(), minutes_us.tolist(), strict=True)
-            for key, value, minute_us in rows:
-                name = key.decode()
-                if value is None:  # it was another topic
-                    found = [each for each in found if each[0] != name]
-                else:
-                    found.append((name, *_decode(minute_us, value)))
-        offset = read.next_offset
-    return found
-
-
-def _encode(group: str, minute: Minute) -> bytes:
-    _, slot, histogram = minute
-    stored = _Stored(group, slot, histogram.sum_us, histogram.max_us, histogram.buckets)
-    return _encoder.encode(stored)
-
-
-def _decode(minute_us: int, value: bytes) -> tuple[str, Minute]:
-    stored = _decoder.decode(value)
-    histogram = Histogram(stored.buckets, stored.sum_us, stored.max_us)
-    return stored.group, Minute(minute_us, stored.slot, histogram)
-
-
-def _rows(minute_us: int, group: str, slots: dict[int, Histogram]) -> Iterator[LatencyRow]:
-    """A minute of a group: for each kind all priorities together, then one by one."""
+def _rows(minute_us: int, counted: Iterable[Counted]) -> Iterator[LatencyRow]:
+    """A minute, by group: for each kind all priorities together, then one by one."""
+    groups: defaultdict[str, dict[int, Histogram]] = defaultdict(dict)
+    for _, group, (_, slot, histogram) in counted:
+        groups[group].setdefault(slot, Histogram()).merge(histogram)
     kinds: dict[Kind, range] = {"waited": range(LANES), "handled": range(LANES, SLOTS)}
-    for kind, all_slots in kinds.items():
+    for group, (kind, all_slots) in product(sorted(groups), kinds.items()):
+        slots = groups[group]
         mine = [slot for slot in all_slots if slot in slots]
         if mine:
             together = Histogram.of(slots[slot] for slot in mine)
@@ -314,6 +271,10 @@ def _rows(minute_us: int, group: str, slots: dict[int, Histogram]) -> Iterator[L
                     kind=kind,
                     **_figures(histogram),
                 )
+
+
+def _is_long(history: History | None) -> bool:
+    return history is not None and history.reads >= READS_MAX
 
 
 def _figures(histogram: Histogram) -> dict[str, int]:

@@ -18,7 +18,8 @@ import os
 from penstock.broker.catalog import Catalog
 from penstock.broker.delays import Delays
 from penstock.broker.journal import Journal, journal_config
-from penstock.broker.latencies import Latencies, latency_log_config
+from penstock.broker.latencies import Latencies
+from penstock.broker.latency_log import latency_log_config
 from penstock.broker.ledgered import DeadLetterStore
 from penstock.broker.names import TopicName
 from penstock.broker.partition import Partition

@@ -85,7 +85,7 @@ class Operations(BaseClient[S, P]):
         by minute, queue group and priority. By default of the last hour, the present minute too."""
         since_us = None if since is None else parse_us(since, "since")
         until_us = None if until is None else parse_us(until, "until")
-        return self._broker.latency_rows(self._name(topic), since_us, until_us)
+        return self._broker.latency_page(self._name(topic), since_us, until_us)[0]
 
     # Publishing.
 

@@ -202,14 +202,15 @@ class LatencyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     until: Time | None = None
     """Minutes that begin before this; by default all, the present one too."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10_000
-    """Rows on a page, or some more: a minute is given whole."""
+    """Rows on a page, or some more: a minute is given whole. There may be fewer, even none, where
+    much has to be looked through to find them."""
 
 
 class LatencyPage(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[LatencyRow]
     """In the order of time."""
     next: int | None
-    """The `since` of the next page; none: this is the last."""
+    """The `since` of the next page; none: this is the last, and only this says so."""
 
 
 def letter_view(letter: Letter) -> LetterView:

@@ -40,18 +40,14 @@ async def latencies(call: Call) -> LatencyPage:
     """How long messages waited for their first hand-out, and were worked on until their ack: by
     minute, group and priority, page by page."""
     options: LatencyOptions = call.options
-    rows = await call.door.aside(
-        call.broker.latency_rows,
+    rows, next_us = await call.door.aside(
+        call.broker.latency_page,
         call.topic,
         _moment_us("since", options.since),
         _moment_us("until", options.until),
+        options.limit,
     )
-    if len(rows) <= options.limit:
-        return LatencyPage(rows=rows, next=None)
-    last_us = rows[options.limit - 1].minute_us
-    page = [row for row in rows if row.minute_us <= last_us]
-    more = rows[len(page)].minute_us // 1_000_000 if len(page) < len(rows) else None
-    return LatencyPage(rows=page, next=more)
+    return LatencyPage(rows=rows, next=None if next_us is None else next_us // 1_000_000)
 
 
 @table.add("GET", "/stats", right="describe", result=Summary)
