@@ -115,8 +115,8 @@ def test_a_page_reads_as_little_of_a_long_history_as_of_a_short_one(counted: Wor
     stored_bytes = sum(path.stat().st_size for path in (counted.folder / "latencies").glob("*.log"))
     for (short_bytes, short_reads), (long_bytes, long_reads) in zip(short, costs(), strict=True):
         assert long_reads <= short_reads + 1
-        assert long_bytes <= short_bytes + (64 << 10)
-        assert long_bytes < stored_bytes / 4
+        assert long_bytes <= short_bytes + (128 << 10)  # as much as is mapped at once
+        assert long_bytes < stored_bytes / 3
 
 
 def test_a_page_ends_when_it_has_looked_through_enough(
