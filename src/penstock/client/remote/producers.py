@@ -140,7 +140,8 @@ class AsyncRemoteProducer(AsyncProducer):
         if self._opened is not None and not sent.pending.is_written:
             self._opened.flush()
         if sent.pending.appended is not None:
-            await asyncio.wrap_future(sent.pending.appended.durable)
+            # Shielded: the others of its batch wait for the same.
+            await asyncio.shield(asyncio.wrap_future(sent.pending.appended.durable))
         return sent.result()
 
     async def close(self) -> None:

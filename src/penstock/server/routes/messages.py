@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from typing import Annotated, Any, NamedTuple
@@ -20,6 +19,7 @@ from penstock.record.batch import Batch
 from penstock.record.plain import Single
 from penstock.record.schema import parse_priority, ulid_text
 from penstock.server.arrow import decode_new
+from penstock.server.durable import durable
 from penstock.server.endpoints import Call, Table
 from penstock.server.http import JSON_TYPE, Answer, json_answer
 from penstock.server.routes.topics import number, positions
@@ -338,8 +338,7 @@ async def _publish_aside(call: Call, store: Callable[[Call], _Stored]) -> Answer
 
 async def _durable(result: Any, futures: Sequence[ThreadFuture[None]]) -> Answer:
     for future in futures:
-        if future is not DONE:
-            await asyncio.wrap_future(future)
+        await durable(future)
     return json_answer(result, 201)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from penstock.group.assignment import TopicPartition
 from penstock.group.session import Standing
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS
+from penstock.server.durable import durable
 from penstock.server.endpoints import Call, Table
 from penstock.server.http import Answer, json_answer
 from penstock.server.routes.queues import wait_seconds
@@ -91,9 +91,7 @@ async def reset_stream_group(call: Call) -> None:
         log = topic.partition(number).log
         offsets[TopicPartition(str(name), number)] = min(max(offset, log.start), log.end)
     group = call.group
-    await asyncio.wrap_future(
-        await call.door.aside(call.broker.streams.set_offsets, group, offsets)
-    )
+    await durable(await call.door.aside(call.broker.streams.set_offsets, group, offsets))
 
 
 @table.add("POST", "/stream-groups/{group}/join", right="consume", body=Join, result=StandingView)
@@ -177,7 +175,7 @@ async def commit(call: Call) -> None:
         offsets_of(body.offsets),
         body.number,
     )
-    await asyncio.wrap_future(stored)
+    await durable(stored)
 
 
 @table.add(
