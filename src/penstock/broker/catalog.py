@@ -17,6 +17,7 @@ from penstock.spelling import likely, nearest
 _CHECKPOINT_BYTES = 1 << 20
 
 # To find what a wrong name was meant to be takes a few milliseconds, however many topics there are.
+_SCANNED_MAX = 10_000
 _LOOKED_AT_MAX = 2000
 _COMPARED_MAX = 20
 _LENGTHS_APART_MAX = 4
@@ -58,6 +59,7 @@ class Catalog:
         self._lock = threading.Lock()
         self._topics: dict[TopicName, TopicSettings] = {}
         self._dedup_used: set[TopicName] = set()
+        self._nearest: dict[TopicName, str | None] = {}  # to names that were asked for last
         for data in journal.entries():
             self._apply(_decoder.decode(data))
 
@@ -80,16 +82,24 @@ class Catalog:
         """
         if name.is_dead_letters:
             return TopicNotFound(str(name))
+        nearest_ones = self._nearest  # many may wait for a topic that is deleted
+        if name not in nearest_ones:
+            if len(nearest_ones) >= _COMPARED_MAX:
+                nearest_ones.clear()
+            nearest_ones[name] = self._nearest_to(name)
+        return TopicNotFound(str(name), nearest_ones.get(name))
+
+    def _nearest_to(self, name: TopicName) -> str | None:
         alike = (
             each.topic
-            for each in list(self._topics)
+            for each in list(islice(self._topics, _SCANNED_MAX))
             if each.namespace == name.namespace
             and abs(len(each.topic) - len(name.topic)) <= _LENGTHS_APART_MAX
             and not each.is_dead_letters
         )
         few = likely(name.topic, islice(alike, _LOOKED_AT_MAX), _COMPARED_MAX)
         near = nearest(name.topic, few, _ALIKE_MIN)
-        return TopicNotFound(str(name), near and str(TopicName(name.namespace, near)))
+        return near and str(TopicName(name.namespace, near))
 
     def uses_dedup(self, name: TopicName) -> bool:
         return name in self._dedup_used
@@ -128,6 +138,7 @@ class Catalog:
             self._journal.checkpoint(_encoder.encode(snapshot))
 
     def _apply(self, entry: _Entry) -> None:
+        self._nearest.clear()
         match entry:
             case TopicChanged(name=name, settings=settings):
                 self._topics[name] = settings

@@ -123,10 +123,12 @@ class Latencies:
         for minute_us, several in groupby(in_order, itemgetter(0)):
             if until_us is not None and minute_us >= until_us:
                 break
-            if rows_max is not None and minute_us > since_us and _is_long(history):
+            # Each page gets on by a minute at least, also where damage has put them out of order.
+            may_end = rows_max is not None and minute_us > since_us
+            if may_end and _is_long(history):
                 return rows, minute_us
             counted = [each for _, each in several if each is not None]
-            if counted and rows_max is not None and len(rows) >= rows_max:
+            if counted and may_end and len(rows) >= (rows_max or 0):
                 return rows, minute_us
             rows += _rows(minute_us, counted)
         return rows, None

@@ -133,6 +133,7 @@ class LatencyLog:
 
     def _history(self, start: int, end: int, topic: str | None) -> History:
         bounds = pairwise([*self._runs, end])
+        start = max(start, self._log.start)
         runs = [(max(first, start), min(stop, end)) for first, stop in bounds]
         return History(self._log, [(first, stop) for first, stop in runs if first < stop], topic)
 
@@ -190,7 +191,7 @@ class History:
         """The first offset of a run that is not before a time; most often all of it is not."""
         low, high, middle = start, stop, start
         while low < high:
-            read = self._read(middle, 1)
+            read = self._read_at(middle, 1)
             if any(batch.timestamps_us()[0] < since_us for batch in read):
                 low = middle + 1
             else:
@@ -200,6 +201,9 @@ class History:
 
     def _read(self, offset: int, max_bytes: int) -> Batches:
         self.reads += 1
+        return self._read_at(offset, max_bytes)
+
+    def _read_at(self, offset: int, max_bytes: int) -> Batches:
         while True:
             try:
                 return self._log.read(max(offset, self._log.start), max_bytes)

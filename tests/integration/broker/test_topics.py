@@ -130,6 +130,10 @@ def test_a_misspelt_topic_says_which_one_was_meant(world: World) -> None:
         # Another namespace, dead letters, and what is like nothing.
         with pytest.raises(TopicNotFound, match="create it first"):
             ps.stats(far)
+    ps.delete_topic("orders")  # what was found before is looked for anew
+    ps.create_topic("orders2")
+    with pytest.raises(TopicNotFound, match=r"did you mean 'orders2'\?"):
+        ps.stats("ordrs")
     with pytest.raises(TopicNotFound, match=r"'shop/refund'; did you mean 'shop/refunds'\?"):
         shop.stats("refund")
     with pytest.raises(TopicNotFound, match="create it first"):
