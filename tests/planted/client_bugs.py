@@ -67,10 +67,10 @@ CLIENT_BUGS = [
         "server/routes/queues.py",
         """\
         _check_settled(acked)
-        return _receive(call)
+        return _receive(call, wanted, wait_s)
 """,
         """\
-        return _receive(call)
+        return _receive(call, wanted, wait_s)
 """,
         f"{QUEUE}::test_nothing_is_received_if_what_is_to_be_acked_first_is_lost",
     ),
@@ -84,8 +84,29 @@ CLIENT_BUGS = [
     Bug(
         "a batch is acked a second time, since the answer to its ack and receive was lost",
         "client/remote/queues.py",
-        "                if not done or not exc.repeated:\n",
+        "                if done is None or ack is None or not exc.repeated:\n",
         "                if exc:\n",
         f"{LOST_ANSWERS}::test_nor_a_batch_that_was_acked_while_the_next_was_received",
+    ),
+    Bug(
+        "who hangs up ends the wait of all who share an fsync",
+        "server/durable.py",
+        "await asyncio.shield(asyncio.wrap_future(stored))",
+        "await asyncio.wrap_future(stored)",
+        "tests/integration/server/test_hang_up.py",
+    ),
+    Bug(
+        "what a busy server did before it sent somebody away is taken for lost",
+        "client/remote/asking.py",
+        "                begun = begun or not isinstance(error, TooManyRequests)\n",
+        "",
+        f"{LOST_ANSWERS}::test_an_ack_that_was_done_before_the_server_was_too_busy_is_no_error",
+    ),
+    Bug(
+        "a batch whose ack is uncertain is acked as if it were not",
+        "client/messages.py",
+        '                how["repeated"] = True\n',
+        '                how["repeated"] = False\n',
+        f"{LOST_ANSWERS}::test_a_call_that_failed_can_be_made_again_with_the_same_batch",
     ),
 ]

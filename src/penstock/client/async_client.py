@@ -90,9 +90,10 @@ class AsyncClient(Operations[AsyncStream, AsyncProducer], AsyncClosing):
 
         `ack` is a batch that is done: as if its `ack()` had been called first.
         """
-        if ack is not None:
-            await AsyncReceivedBatch.checked(ack).ack()
         asked = self._asked(topic, group, max_messages, visibility, consumer, partition)
+        if ack is not None:
+            poll_ns(wait)
+            await run_async(AsyncReceivedBatch.checked(ack)._ack_first())
         return AsyncReceivedBatch(await self._take(asked, wait))
 
     async def _take(self, asked: Asked, wait: Duration) -> Leased:

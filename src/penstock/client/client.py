@@ -83,9 +83,10 @@ class Client(Operations[Stream, Producer], Closing):
 
         `ack` is a batch that is done: as if its `ack()` had been called first.
         """
-        if ack is not None:
-            ReceivedBatch.checked(ack).ack()
         asked = self._asked(topic, group, max_messages, visibility, consumer, partition)
+        if ack is not None:
+            poll_ns(wait)
+            run(ReceivedBatch.checked(ack)._ack_first())
         return ReceivedBatch(self._take(asked, wait))
 
     def _take(self, asked: Asked, wait: Duration) -> Leased:

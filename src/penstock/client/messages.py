@@ -247,6 +247,10 @@ class HeldBatch:
 
     def __init__(self, handed_out: Leased) -> None:
         self._leases = handed_out
+        self._acked = False
+        """Whether it was acked while another one was received."""
+        self._ack_was_sent = False
+        """Whether that was tried, and may have been done."""
 
     @classmethod
     def checked(cls, batch: Any) -> Self:
@@ -301,7 +305,15 @@ class HeldBatch:
     def _settle(self, verb: str, **how: Any) -> Steps[None]:
         if self._leases:
             first, _ = self._leases[0]
+            if self._ack_was_sent and verb == "ack":
+                how["repeated"] = True
             yield from first.settle_whole(self._leases, verb, **how)
+
+    def _ack_first(self) -> Steps[None]:
+        """Before the next messages are received; once, however often that is tried."""
+        if not self._acked:
+            yield from self._ack()
+            self._acked = True
 
 
 class ReceivedBatch(HeldBatch):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock
+from penstock.client.messages import AsyncReceivedBatch
 from penstock.errors import (
     AlreadySettled,
     DeliveryError,
@@ -13,6 +16,7 @@ from penstock.errors import (
     InvalidReceipt,
     LeaseLost,
 )
+from tests.integration.broker.doors import Blocking
 from tests.integration.broker.world import World, values
 
 
@@ -241,6 +245,27 @@ def test_nothing_is_received_if_what_is_to_be_acked_first_is_lost(
     with pytest.raises(LeaseLost):  # also if it is another group's
         orders.receive_batch("orders", "others", 10, ack=late)
     assert len(orders.receive_batch("orders", "g", 10)) == 10
+
+
+def test_a_batch_is_acked_so_once(orders: Any) -> None:
+    batch = orders.receive_batch("orders", "g", 4)
+    with pytest.raises(InvalidInput, match="30 seconds at the most"):
+        orders.receive_batch("orders", "g", 2, wait="1h", ack=batch)
+    assert orders.stats("orders").groups[0].in_flight == 4
+    for _ in range(2):  # as somebody may do whose first call failed
+        assert len(orders.receive_batch("orders", "g", 2, ack=batch)) == 2
+    assert orders.stats("orders").groups[0].committed == {0: 4}
+
+
+def test_a_batch_of_another_broker_is_acked_there(orders: Any, tmp_path: Path) -> None:
+    with penstock.connect(tmp_path / "elsewhere") as elsewhere:
+        elsewhere.create_topic("orders")
+        elsewhere.publish_batch("orders", [b"x", b"y"])
+        batch = elsewhere.receive_batch("orders", "g", 2)
+        if isinstance(orders, Blocking):
+            batch = AsyncReceivedBatch(batch._leases)
+        assert len(orders.receive_batch("orders", "g", 10, ack=batch)) == 10
+        assert elsewhere.stats("orders").groups[0].committed == {0: 2}
 
 
 @pytest.mark.parametrize("wrong", [[], "batch", 1])

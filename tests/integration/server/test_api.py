@@ -133,6 +133,13 @@ def test_nothing_of_a_request_is_stored_if_a_part_of_it_is_wrong(orders: Http) -
     assert orders.get("/v1/topics/orders/stats").json["messages"] == 0
 
 
+def test_leases_count_as_messages_do(orders: Http) -> None:
+    many = [{"partition": 0, "lease": number} for number in range(100_001)]
+    for path, body in (("ack", {"leases": many}), ("receive", {"ack": {"leases": many}})):
+        answer = orders.post(f"/v1/topics/orders/groups/g/{path}", body)
+        assert (answer.status, answer.json["code"]) == (413, "request_too_large")
+
+
 @pytest.mark.parametrize("fsync", ["interval", "always"])
 def test_a_receive_acks_first_what_is_done(orders: Http, fsync: str) -> None:
     assert orders.ask("PATCH", "/v1/topics/orders", {"fsync": fsync}).status == 200

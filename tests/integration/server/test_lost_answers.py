@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import penstock
 import penstock.aio
 from penstock.client.remote.asking import Breaker
 from penstock.errors import LeaseLost, Unavailable
-from tests.integration.broker.world import values
+from tests.integration.broker.world import until, values
 from tests.integration.server.proxy import Proxy
 from tests.integration.server.running import RunningServer
 
@@ -113,6 +114,45 @@ def test_nor_a_batch_that_was_acked_while_the_next_was_received(far: Any, wire: 
     assert wire.lost == 1
     assert next_one.table()["value"].to_pylist() == [b"4", b"5"]  # the lost answer has 2 and 3
     assert far.stats("orders").groups[0].committed == {0: 2, 1: 0}
+
+
+def test_a_call_that_failed_can_be_made_again_with_the_same_batch(
+    server: RunningServer, wire: Proxy
+) -> None:
+    with penstock.connect(wire.url, retry_for=0) as ps:
+        ps.create_topic("orders")
+        ps.publish_batch("orders", [b"%d" % n for n in range(6)])
+        first = ps.receive_batch("orders", "g", 2)
+        wire.lose_answers = 1
+        with pytest.raises(Unavailable):
+            ps.receive_batch("orders", "g", 2, ack=first)
+        second = ps.receive_batch("orders", "g", 2, ack=first)
+        assert second.table()["value"].to_pylist() == [b"4", b"5"]
+        wire.lose_answers = 1
+        with pytest.raises(Unavailable):
+            ps.receive_batch("orders", "g", 2, ack=second)
+        second.ack()  # as good
+        assert ps.stats("orders").groups[0].depth == 2
+
+
+def test_an_ack_that_was_done_before_the_server_was_too_busy_is_no_error(broker: Any) -> None:
+    with (
+        RunningServer(broker, polls_max=1) as server,
+        penstock.connect(server.url, retry_for="10s") as ps,
+        penstock.connect(server.url) as other,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        ps.create_topic("orders")
+        ps.publish_batch("orders", [b"a", b"b"])
+        batch = ps.receive_batch("orders", "g", 2)
+        polling = threads.submit(other.receive, "orders", "others", wait="20s", max_messages=1)
+        polling.result()
+        polling = threads.submit(other.receive, "orders", "g", wait="1s")
+        until(lambda: len(server.door.polls) == 1)
+        assert len(ps.receive_batch("orders", "g", wait="10ms", ack=batch)) == 0
+        assert polling.result() == []
+        (group,) = [each for each in ps.stats("orders").groups if each.group == "g"]
+        assert group.committed == {0: 2}
 
 
 def test_a_batch_that_is_really_lost_is_still_told_of(far: Any, wire: Proxy) -> None:

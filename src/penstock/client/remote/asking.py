@@ -135,11 +135,11 @@ class Asking:
     def ask_again(
         self, request: Request, *, retry_for_s: float | None = None
     ) -> Steps[tuple[Reply, bool]]:
-        """With it, whether an earlier attempt may have arrived without an answer to it."""
+        """With it, whether an earlier attempt may have been carried out, all of it or a part."""
         patience_s = self._retry_for_s if retry_for_s is None else retry_for_s
         deadline = time.monotonic() + patience_s
         backoff_s = _BACKOFF_S
-        lost = False
+        lost = begun = False
         while True:
             if self.closed:
                 raise BrokerClosed("the client was closed")
@@ -160,11 +160,13 @@ class Asking:
             else:
                 self._breaker.succeeded()
                 if reply.status < 400:
-                    return reply, lost
+                    return reply, lost or begun
                 error = _error(reply)
                 if not error.retriable:
-                    error.repeated = lost
+                    error.repeated = lost or begun
                     raise error
+                # What failed on the way may have got somewhere; who was sent away has not.
+                begun = begun or not isinstance(error, TooManyRequests)
             pause_s = backoff_s * random.uniform(0.5, 1.0)
             if isinstance(error, TooManyRequests):
                 pause_s = max(pause_s, error.retry_after_s)

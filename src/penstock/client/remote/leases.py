@@ -12,11 +12,11 @@ from penstock.client.waiting import Steps
 from penstock.delivery.offsets import Offsets
 from penstock.errors import DeliveryError, InvalidInput
 from penstock.record.batch import Batch
-from penstock.wire.messages import Refusal
+from penstock.wire.messages import LeasePart, Refusal, Settle
 from penstock.wire.problem import make_error
 
 
-class Settle(Protocol):
+class SettleCall(Protocol):
     """Settles messages of a topic and group in some way. Gives those that could not be, and
     whether it was asked twice, since an answer was lost."""
 
@@ -30,7 +30,7 @@ class RemoteLease(Lease):
 
     def __init__(
         self,
-        settle: Settle,
+        settle: SettleCall,
         topic: TopicName,
         group: str,
         partition: int,
@@ -55,8 +55,19 @@ class RemoteLease(Lease):
         return settle_far_away(self._settle, leases, verb, **how)
 
 
+def settle_with(settle: SettleCall, topic: TopicName, group: str, leases: Leased) -> Settle | None:
+    """Leases as another request to the same topic and group may bring them along; else None."""
+    parts: list[LeasePart] = []
+    for lease, _ in leases:
+        ours = isinstance(lease, RemoteLease) and lease._settle == settle
+        if not ours or (lease.topic, lease.group) != (topic, group):
+            return None
+        parts.append(LeasePart(partition=lease.partition, lease=lease.nonce))
+    return Settle(leases=parts) if parts else None
+
+
 def settle_far_away(
-    settle: Settle, leases: Leased, verb: str, *, repeated: bool = False, **how: Any
+    settle: SettleCall, leases: Leased, verb: str, *, repeated: bool = False, **how: Any
 ) -> Steps[None]:
     """All messages of one receive. `repeated`: it was asked before, and may have been done."""
     topic, group = leases[0][0].topic, leases[0][0].group
@@ -87,7 +98,7 @@ def _offsets(pieces: Sequence[tuple[Batch, int]]) -> list[int]:
 
 
 def leased_far_away(
-    settle: Settle, topic: TopicName, group: str, delivered: Sequence[Delivered]
+    settle: SettleCall, topic: TopicName, group: str, delivered: Sequence[Delivered]
 ) -> Leased:
     return [
         (RemoteLease(settle, topic, group, each.partition, each.nonce), each.pieces)

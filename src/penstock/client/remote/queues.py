@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 from penstock.broker.names import TopicName, group_name, parse_topic
 from penstock.client.arguments import poll_ns
 from penstock.client.base import P, S
-from penstock.client.messages import Leased, held
+from penstock.client.messages import HeldBatch, Leased, held
 from penstock.client.remote.asking import JSON, decode, encode
 from penstock.client.remote.calls import Calls
 from penstock.client.remote.http import Request
 from penstock.client.remote.leases import (
     leased_far_away,
     refusal_error,
-    settle_far_away,
     settle_options,
+    settle_with,
 )
 from penstock.client.remote.paths import topic_path
 from penstock.client.waiting import Steps
@@ -25,7 +25,7 @@ from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, parse_ns
 from penstock.errors import DeliveryError, InvalidInput
 from penstock.wire.columns import COMPACT_TYPE, decode_delivered
-from penstock.wire.messages import LeasePart, Receive, Refusal, Settle, Settled
+from penstock.wire.messages import Receive, Refusal, Settle, Settled
 
 _DONE_BY_THE_FIRST = {
     "ack": "already_settled",
@@ -72,7 +72,7 @@ class Queues(Calls[S, P]):
 
         `ack` is a batch that is done: as if its `ack()` had been called first, but in one request.
         """
-        done = None if ack is None else self._batch.checked(ack)._leases
+        done = None if ack is None else self._batch.checked(ack)
         steps = self._take(topic, group, max_messages, wait, visibility, consumer, partition, done)
         return self._batch((yield from steps))
 
@@ -85,7 +85,7 @@ class Queues(Calls[S, P]):
         visibility: Duration | None,
         consumer: str,
         partition: int | None,
-        done: Leased | None = None,
+        done: HeldBatch | None = None,
     ) -> Steps[Leased]:
         wait_ns = poll_ns(wait)
         visibility_s = None if visibility is None else parse_ns(visibility, "visibility") / 1e9
@@ -93,9 +93,12 @@ class Queues(Calls[S, P]):
             raise InvalidInput(f"max_messages is {max_messages!r}; give a whole number")
         name = self._name(topic)
         path = f"{topic_path(name)}/groups/{group_name(group)}/receive"
-        if done and any(lease.topic != name or lease.group != group for lease, _ in done):
-            yield from done[0][0].settle_whole(done, "ack")
-            done = None
+        ack: Settle | None = None
+        if done is not None and not done._acked:
+            ack = settle_with(self.ask_settle, name, group, done._leases)
+            if ack is None or done._ack_was_sent:  # another one's, or uncertain: by itself
+                yield from done._ack_first()
+                ack = None
         deadline = time.monotonic() + wait_ns / 1e9
         left_s = wait_ns / 1e9
         while True:
@@ -105,18 +108,21 @@ class Queues(Calls[S, P]):
                 visibility=visibility_s,
                 consumer=consumer,
                 partition=partition,
-                ack=_settle(done) if done else None,
+                ack=ack,
             )
             request = Request("POST", path, encode(body), JSON, COMPACT_TYPE, wait_s=left_s)
+            if done is not None and ack is not None:
+                done._ack_was_sent = True
             try:
                 reply = yield from self._asking.ask(request)
             except DeliveryError as exc:
-                if not done or not exc.repeated:
+                if done is None or ack is None or not exc.repeated:
                     raise
-                yield from settle_far_away(self.ask_settle, done, "ack", repeated=True)
-                done = None
+                yield from done._ack_first()
+                ack, left_s = None, max(deadline - time.monotonic(), 0)
                 continue
-            done = None
+            if done is not None:
+                done._acked, ack = True, None
             delivered = decode_delivered(reply.body, reply.pieces)
             left_s = deadline - time.monotonic()
             if delivered or left_s <= 0:
@@ -155,8 +161,3 @@ class Queues(Calls[S, P]):
             for refusal in refused:
                 errors[refusal.receipt or ""] = refusal_error(refusal)
         return errors
-
-
-def _settle(leases: Leased) -> Settle:
-    parts = [LeasePart(partition=lease.partition, lease=lease.nonce) for lease, _ in leases]
-    return Settle(leases=parts)

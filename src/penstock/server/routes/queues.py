@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock.broker.names import TopicName, parse_topic
 from penstock.broker.settings import WAIT_MS_MAX
@@ -17,6 +17,7 @@ from penstock.delivery.receipts import Receipt
 from penstock.durations import parse_ns
 from penstock.errors import DeliveryError, InvalidInput, RequestTooLarge
 from penstock.log.base import DONE
+from penstock.server.durable import durable
 from penstock.server.endpoints import Call, Table
 from penstock.server.http import Answer, json_answer
 from penstock.server.routes.topics import positions
@@ -69,35 +70,37 @@ def receive(call: Call) -> Any:
 
     With `ack`, other messages are acked first: one request for both.
     """
-    if call.body.ack is None:
-        return _receive(call)
-    acked = _settled(call, call.broker.ack, _parts(call.body.ack, call.topic))
+    body: Receive = call.body
+    wait_s = wait_seconds(body.wait)
+    visibility_ns = None if body.visibility is None else parse_ns(body.visibility, "visibility")
+    wanted = call.topic, call.group, body.max_messages, visibility_ns, body.consumer, body.partition
+    if body.ack is None:
+        return _receive(call, wanted, wait_s)
+    acked = _settled(call, call.broker.ack, _parts(call, body.ack))
     if all(part.is_durable() for part in acked):
         _check_settled(acked)
-        return _receive(call)
-    return _receive_when_settled(call, acked)
+        return _receive(call, wanted, wait_s)
+    return _receive_when_settled(call, acked, wanted, wait_s)
 
 
-async def _receive_when_settled(call: Call, acked: Sequence[_Part]) -> Answer:
+async def _receive_when_settled(
+    call: Call, acked: Sequence[_Part], wanted: _Wanted, wait_s: float
+) -> Answer:
     await _durable(acked)
     _check_settled(acked)
-    outcome = _receive(call)
+    outcome = _receive(call, wanted, wait_s)
     answer: Answer = await outcome if isinstance(outcome, asyncio.Future) else outcome
     return answer
 
 
-def _receive(call: Call) -> Any:
-    body: Receive = call.body
-    wait_s = wait_seconds(body.wait)
-    visibility_ns = None if body.visibility is None else parse_ns(body.visibility, "visibility")
-    name, group = call.topic, call.group
-    wanted = name, group, body.max_messages, visibility_ns, body.consumer, body.partition
+def _receive(call: Call, wanted: _Wanted, wait_s: float) -> Any:
+    name, group, *_, partition = wanted
     delivered = call.broker.receive(*wanted)
     if delivered or not wait_s or call.door.stopping:
         return _received(call, name, group, delivered)
     poll = call.door.polls.wait(
         [name],
-        (group, body.partition),
+        (group, partition),
         lambda: call.broker.receive(*wanted) or None,
         lambda delivered: _received(call, name, group, delivered or []),
         wait_s,
@@ -184,11 +187,12 @@ def _received(call: Call, name: TopicName, group: str, delivered: list[Delivered
 
 _ALL_SETTLED = json_answer(Settled(refused=[]))
 
+_Wanted: TypeAlias = tuple[TopicName, str, int, int | None, str, int | None]
 SettleCall = Callable[[TopicName, int, str, int, Offsets | None], BrokerSettled]
 
 
 def _settle(call: Call, settle: SettleCall) -> Any:
-    parts = _settled(call, settle, _parts(call.body, call.topic))
+    parts = _settled(call, settle, _parts(call, call.body))
     for part in parts:
         if not part.is_durable():
             return _when_settled(parts)
@@ -197,7 +201,7 @@ def _settle(call: Call, settle: SettleCall) -> Any:
 
 def _settle_now(call: Call, settle: SettleCall) -> Settled | Answer:
     """On a thread of its own, where waiting is no harm."""
-    return _refusals(_settled(call, settle, _parts(call.body, call.topic)))
+    return _refusals(_settled(call, settle, _parts(call, call.body)))
 
 
 async def _when_settled(parts: Sequence[_Part]) -> Settled | Answer:
@@ -207,8 +211,7 @@ async def _when_settled(parts: Sequence[_Part]) -> Settled | Answer:
 
 async def _durable(parts: Sequence[_Part]) -> None:
     for part in parts:
-        if part.durable is not DONE:
-            await asyncio.wrap_future(part.durable)
+        await durable(part.durable)
 
 
 class _Part:
@@ -248,9 +251,6 @@ class _Part:
 def _settled(call: Call, settle: SettleCall, parts: list[_Part]) -> list[_Part]:
     """On each partition, also if it is too late on another one."""
     name, group = call.topic, call.group
-    limit = call.door.config.batch_messages_max
-    if sum(len(part.offsets or ()) for part in parts) > limit:
-        raise RequestTooLarge(f"more than {limit} messages in one request; send them in parts")
     for part in parts:
         offsets = None if part.offsets is None else Offsets.of(part.offsets)
         try:
@@ -272,7 +272,11 @@ def _check_settled(parts: Sequence[_Part]) -> None:
             raise kind(offset)  # type: ignore[arg-type]
 
 
-def _parts(named: Settle, name: TopicName) -> list[_Part]:
+def _parts(call: Call, named: Settle) -> list[_Part]:
+    name, limit = call.topic, call.door.config.batch_messages_max
+    in_leases = [1 if each.offsets is None else len(each.offsets) for each in named.leases]
+    if len(named.receipts) + sum(in_leases) > limit:
+        raise RequestTooLarge(f"more than {limit} messages in one request; send them in parts")
     parts = [_Part(each.partition, each.lease, each.offsets) for each in named.leases]
     leases: dict[tuple[int, int], _Part] = {}
     for text in named.receipts:
