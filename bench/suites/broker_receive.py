@@ -57,7 +57,11 @@ def _singles(bench: Bench) -> None:
         persist_queue.get_and_ack(values, fsync=False),
     ]
     contenders = [receive_singles(name, values, count) for name, count in ours.items()]
-    race = bench.race("single messages", contenders + peers)
+    race = bench.race(
+        "single messages",
+        contenders + peers,
+        rounds=2 * bench.rounds - 1,  # short runs, close ratios
+    )
     for name in ours:
         for peer in peers:
             fair = peer is not peers[-1]  # nobody would run it so; it is there to compare with
