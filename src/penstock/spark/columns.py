@@ -7,7 +7,7 @@ little more than large ones. Columns that are not asked for are not made.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,6 @@ from pyspark.sql.types import (
 from penstock.errors import InvalidInput
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS, TIMESTAMP
-
-Arrays: TypeAlias = list[pa.Array]
 
 LOG_APPEND_TIME = 1
 """As the Kafka source counts them: the time is the one at which the message was stored."""
