@@ -171,6 +171,9 @@ class Protocol(asyncio.Protocol):
     # What the parser calls.
 
     def on_message_begin(self) -> None:
+        if not self._reading:  # it came in one piece with the end of the one before
+            self._reading = True
+            self._since = self._loop.time()
         self._unfinished_bytes = 0
         self._url = b""
         self._headers = {}

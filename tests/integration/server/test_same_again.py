@@ -94,6 +94,20 @@ def test_however_requests_are_cut_into_pieces_each_counts_once(caller: Caller, p
     assert stored(ps) == values, seed
 
 
+def test_the_rest_of_a_head_is_never_taken_for_a_head(caller: Caller, ps: Any) -> None:
+    values = [b"%07d" % number for number in range(8)]
+    requests = [publish(value) for value in values]
+    cut = len(requests[0]) - len(values[0]) - 20  # in the last line of the head
+    for first, second in zip(requests[::2], requests[1::2], strict=True):
+        caller.sock.sendall(first + second[:cut])  # one is answered while the next one has begun
+        assert caller.status() == 201
+        caller.sock.sendall(second[cut:])
+        assert caller.status() == 201
+    caller.sock.sendall(requests[0])
+    assert caller.status() == 201
+    assert stored(ps) == [*values, values[0]]
+
+
 def test_a_body_in_chunks_is_not_taken_for_one_of_a_length(caller: Caller, ps: Any) -> None:
     chunked = publish(b"").replace(b"content-length: 0", b"transfer-encoding: chunked")
     for value in (b"one", b"two"):
