@@ -318,7 +318,7 @@ def test_a_gap_and_a_former_epoch_are_refused(sync: World) -> None:
 def test_with_fsync_always_a_duplicate_is_confirmed_no_sooner_than_the_first(sync: World) -> None:
     sync.ps.create_topic("orders", fsync="always")
     log = sync.broker.topic(ORDERS).partition(0).log
-    log._committer = type("Asleep", (), {"schedule": lambda *_: None})()  # no commit by itself
+    log.committer = type("Asleep", (), {"schedule": lambda *_: None})()  # no commit by itself
     first = resend(sync, 0, 1)
     assert not first.durable.done()
     again = resend(sync, 0, 1)
