@@ -21,8 +21,8 @@ from penstock.delivery.receipts import NONCE_BITS
 from penstock.delivery.timers import NEVER
 from penstock.log.base import DONE, Appended
 from penstock.record.batch import Batch, Message
-from penstock.record.frame import Writer
 from penstock.record.schema import Priority
+from penstock.record.writing import Writer
 
 _MOVED = Writer(MOVED)
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from penstock.config import LogConfig
 from penstock.record.batch import Batch, Message
-from penstock.record.frame import NOBODY, Writer
 from penstock.record.schema import READ_SCHEMA
+from penstock.record.writing import NOBODY, Writer
 
 
 class Appended(msgspec.Struct, frozen=True):

@@ -26,8 +26,9 @@ from penstock.log.index import SegmentIndex
 from penstock.log.recovery import remove_segments, seal
 from penstock.log.segment import Broken, Segment, walk
 from penstock.record.batch import Batch
-from penstock.record.frame import FrameHeader, Writer, decode, encode
+from penstock.record.frame import FrameHeader, decode
 from penstock.record.schema import BITS, new_batch_ulid
+from penstock.record.writing import Writer, encode
 
 if TYPE_CHECKING:
     from penstock.log.local import LocalLog

@@ -22,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from penstock.record.frame import EncodedFrame, FrameHeader
+from penstock.record.frame import FrameHeader
+from penstock.record.writing import EncodedFrame
 
 MAGIC = b"PNSI"
 VERSION = 1

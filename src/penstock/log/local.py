@@ -30,18 +30,17 @@ from penstock.log.reader import SegmentList
 from penstock.log.recovery import recover, remove_segments
 from penstock.log.segment import Segment
 from penstock.record.batch import Batch
-from penstock.record.frame import (
-    HEADER_BYTES,
+from penstock.record.frame import HEADER_BYTES, read_header
+from penstock.record.plain import Single
+from penstock.record.schema import new_batch_ulid
+from penstock.record.writing import (
     NOBODY,
     SINGLE_BYTES_MAX,
     EncodedFrame,
     Writer,
     encode,
     encode_single,
-    read_header,
 )
-from penstock.record.plain import Single
-from penstock.record.schema import new_batch_ulid
 
 _logger = logging.getLogger("penstock.log")
 
@@ -159,7 +158,9 @@ class LocalLog(DurableLog):
     def append_value(self, value: bytes) -> Future[None]:
         """Append a message that is only a value; when it is durable. For journals: the short way.
 
-        What is not short, or may have to wait for the disk, is appended all the same."""
+        Nobody asks for such a message by its id, which says when it was written and no more. What
+        is not short, or may have to wait for the disk, is appended all the same.
+        """
         if self._unsynced or len(value) > SINGLE_BYTES_MAX:
             return self.append(Single(value)).durable
         with self._write_lock:
@@ -167,7 +168,8 @@ class LocalLog(DurableLog):
                 self._check_writable()
             wall_ns = self._clock.wall_ns()
             now_us = wall_ns // 1000
-            frame = encode_single(value, self._active.tail[0], new_batch_ulid(wall_ns), now_us)
+            ulid = wall_ns // 1_000_000 << 80
+            frame = encode_single(value, self._active.tail[0], ulid, now_us)
             durable = self._append(frame, now_us)
         if self._waiting:
             self._notify()

@@ -17,7 +17,8 @@ from penstock.errors import FrameCorrupt, FrameError
 from penstock.log import index as index_format
 from penstock.log.files import FileSystem
 from penstock.log.index import IndexDamaged, IndexHeader, SegmentIndex
-from penstock.record.frame import MAGIC, EncodedFrame, FrameHeader, read_header, verify
+from penstock.record.frame import MAGIC, FrameHeader, read_header, verify
+from penstock.record.writing import EncodedFrame
 
 _NAME = re.compile(r"^(?P<base>\d{20})(?:\.g(?P<generation>\d+))?\.log$")
 _INDEX_NAME = re.compile(r"^\d{20}(?:\.g\d+)?\.index$")

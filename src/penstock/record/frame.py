@@ -14,44 +14,31 @@ written, or FrameCorrupt or FrameTooLarge with the position; no allocation goes 
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated, InvalidInput
+from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated
 from penstock.record.batch import Batch
 from penstock.record.columns import headers_are_whole
 from penstock.record.layout import is_compressed, layout_of
-from penstock.record.plain import (
-    COPY_BYTES_MAX,
-    Plain,
-    Single,
-    body_of,
-    value_of_body,
-    values_of_body,
-)
-from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority, schema_of
+from penstock.record.plain import COPY_BYTES_MAX, Single, value_of_body, values_of_body
+from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority
 
 MAGIC = b"PNSK"
 VERSION = 1
 
 CODECS = ("none", "lz4", "zstd", "gzip")
-_LEVELS = {"gzip": 6}  # Arrow would take 9: four times as slow, and a few percent smaller
-COMPRESS_BYTES_MIN = 1024
-SINGLE_BYTES_MAX = 800  # of a value that is written as it is, whatever the codec
-_JOIN_BYTES_MAX = 8192  # of the start of a body that is put into one piece with the header
-COMPRESS_RATIO_MAX = 0.95
-"""Compression is kept only where it saves at least 5 %."""
 
 BODY_BYTES_MAX = 100 << 20
 """What a body may be, before and after compression: the limit against decompression bombs."""
 
-_CHECKED = struct.Struct(  # what follows the magic and the CRC, and is covered by the CRC
+_HEADER = struct.Struct(
     "<"
+    "4s"  # magic            b"PNSK"
+    "I"  # crc              CRC32C of everything after this field, padding included
     "B"  # version          1
     "B"  # flags            0; reserved
     "B"  # codec            of the body: 0 none, 1 lz4 (frame format), 2 zstd, 3 gzip
@@ -71,24 +58,8 @@ _CHECKED = struct.Struct(  # what follows the magic and the CRC, and is covered 
     "I"  # term             of the leader that wrote it; 0 on one node
     "16s"  # ulid           of the batch, big-endian; row r has the id ulid + r
 )
-_HEADER = struct.Struct(
-    "<"
-    "4s"  # magic            b"PNSK"
-    "I"  # crc              CRC32C of everything after this field, padding included
-    + _CHECKED.format[1:]
-)
-_SINGLE = struct.Struct(  # the same as _CHECKED, with what never changes for a length in one
-    "<"
-    "16s"  # version up to raw_bytes
-    "q"  # base_offset
-    "8s"  # span and row_count
-    "q"  # first_timestamp
-    "q"  # last_timestamp
-    "24s"  # producer_id up to term
-    "16s"  # ulid
-)
 HEADER_BYTES = _HEADER.size
-_CHECKED_FROM = HEADER_BYTES - _CHECKED.size
+_CHECKED_FROM = 8  # the magic number and the CRC itself are not covered by it
 
 EXPIRES = 1 << 7
 """Among the priorities of a frame, a block or a segment: some message in it expires."""
@@ -101,8 +72,7 @@ _ONE_PRIORITY = (
 )
 """By mask, the priority of every row where there is no column of it."""
 
-_STAMP, _PRIORITY, _EXPIRES_AT = BITS["timestamp"], BITS["priority"], BITS["expires_at"]
-_NORMAL = int(Priority.NORMAL)
+_PRIORITY, _EXPIRES_AT = BITS["priority"], BITS["expires_at"]
 _VALUE, _HEADERS, _OFFSET = BITS["value"], BITS["headers"], BITS["offset"]
 
 
@@ -139,151 +109,11 @@ class FrameHeader(NamedTuple):
         return HEADER_BYTES + (self.stored_bytes + 7 & ~7)
 
 
-class Writer(NamedTuple):
-    """Who wrote a frame, as far as anybody has to know; in the order of the bytes."""
-
-    producer_id: int = 0
-    base_sequence: int = -1
-    producer_epoch: int = 0
-    term: int = 0
-
-
-NOBODY = Writer()
-
-
-class EncodedFrame(msgspec.Struct, frozen=True, gc=False):
-    """A frame as buffers to be written one after the other, and what its log has to know of it."""
-
-    buffers: list[bytes | pa.Buffer]
-    frame_bytes: int
-    raw_bytes: int
-    base_offset: int
-    next_offset: int
-    row_count: int
-    last_timestamp: int
-    priorities: int
-
-
 class Frame(NamedTuple):
     """A frame as it was read: its header, and its rows without a copy."""
 
     header: FrameHeader
     batch: Batch
-
-
-def encode(
-    batch: Batch,
-    base_offset: int,
-    ulid: int,
-    stamp_us: int = 0,
-    codec: str = "none",
-    by: Writer = NOBODY,
-    span: int | None = None,
-) -> EncodedFrame:
-    """Lay a batch down as a frame.
-
-    `stamp_us` is the time of messages that bring none. `span` is given by compaction, where rows
-    are missing.
-    """
-    if (
-        type(batch) is Single
-        and len(batch.value) <= SINGLE_BYTES_MAX
-        and span is None
-        and by == NOBODY
-    ):
-        stamp_us = stamp_us if batch.timestamp_us is None else batch.timestamp_us
-        return encode_single(batch.value, base_offset, ulid, stamp_us, batch.priority)
-    rows = len(batch)
-    if rows > ROWS_MAX:
-        raise InvalidInput(f"{rows} messages in one batch; at most {ROWS_MAX}")
-    if span is None:
-        if not rows:
-            raise InvalidInput("an empty batch; append at least one message")
-        span = rows
-    columns, priorities = _VALUE, 1 << batch.priority
-    first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
-    parts = _values_alone(batch) if rows and batch.columns == _VALUE else None
-    if parts is None:
-        columns, parts, first, last, priorities = _encode_body(batch, rows, first)
-    raw_bytes = stored_bytes = sum(map(len, parts))
-    if raw_bytes > BODY_BYTES_MAX:
-        raise FrameTooLarge(0, f"a batch of {raw_bytes} bytes; at most {BODY_BYTES_MAX}")
-    codec_number = 0
-    if codec != "none" and raw_bytes >= COMPRESS_BYTES_MIN:
-        parts, codec_number = _compress(parts, codec)
-        stored_bytes = sum(map(len, parts))
-    next_offset = base_offset + span
-    producer_id, base_sequence, producer_epoch, term = by
-    try:
-        checked = _CHECKED.pack(
-            VERSION,
-            0,
-            codec_number,
-            priorities,
-            columns,
-            0,
-            stored_bytes,
-            raw_bytes,
-            base_offset,
-            span,
-            rows,
-            first,
-            last,
-            producer_id,
-            base_sequence,
-            producer_epoch,
-            term,
-            ulid.to_bytes(16, "big"),
-        )
-    except struct.error as exc:
-        raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
-    if stored_bytes % 8:
-        parts.append(bytes(-stored_bytes % 8))
-    if parts and len(parts[0]) <= _JOIN_BYTES_MAX:  # a piece more takes longer than the copy
-        parts[0] = checked + parts[0]
-    else:
-        parts.insert(0, checked)
-    crc = 0
-    for part in parts:
-        crc = crc32c(part, crc)
-    parts.insert(0, MAGIC + crc.to_bytes(4, "little"))
-    frame_bytes = HEADER_BYTES + (stored_bytes + 7 & ~7)
-    return EncodedFrame(
-        parts, frame_bytes, raw_bytes, base_offset, next_offset, rows, last, priorities
-    )
-
-
-def encode_single(
-    value: bytes, base_offset: int, ulid: int, stamp_us: int, priority: int = _NORMAL
-) -> EncodedFrame:
-    """What `encode` makes of one message that has a short value and nothing else, but at once."""
-    frame_bytes, body_bytes, shape, counts, by, start, end = _single_template(len(value), priority)
-    try:
-        header = _SINGLE.pack(
-            shape, base_offset, counts, stamp_us, stamp_us, by, ulid.to_bytes(16, "big")
-        )
-    except struct.error as exc:
-        raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
-    checked = b"".join((header, start, value, end))
-    buffers = [MAGIC + crc32c(checked).to_bytes(4, "little") + checked]
-    return EncodedFrame(
-        buffers, frame_bytes, body_bytes, base_offset, base_offset + 1, 1, stamp_us, 1 << priority
-    )
-
-
-@lru_cache(maxsize=1024)  # lengths come again, above all those of a journal's entries
-def _single_template(
-    value_bytes: int, priority: int
-) -> tuple[int, int, bytes, bytes, bytes, bytes, bytes]:
-    """How long frame and body are, and what is the same in all with a value of that length."""
-    body = Single(bytes(value_bytes)).body()
-    fields = (VERSION, 0, 0, 1 << priority, _VALUE, 0, len(body), len(body))
-    header = _CHECKED.pack(*fields, 0, 1, 1, 0, 0, 0, -1, 0, 0, b"")
-    shape, _, counts, _, _, producer, _ = _SINGLE.unpack(header)
-    value_at = len(body) - (value_bytes + 7 & ~7)
-    padding = bytes(-value_bytes % 8)
-    frame_bytes = HEADER_BYTES + len(body)
-    return frame_bytes, len(body), shape, counts, producer, body[:value_at], padding
 
 
 def read_header(buffer: memoryview, position: int = 0) -> FrameHeader:
@@ -343,45 +173,6 @@ def decode_rows(buffer: memoryview, position: int, header: FrameHeader) -> Batch
     if header.columns & ~_FREE_COLUMNS:
         _check_columns(batch, header, position)
     return batch
-
-
-def _values_alone(batch: Batch) -> list[bytes | pa.Buffer] | None:
-    """Parts of the IPC message of a batch without other columns, if Arrow need not make it."""
-    return [batch.body()] if isinstance(batch, Plain) else body_of(batch.values)
-
-
-def _encode_body(
-    batch: Batch, rows: int, stamp_us: int
-) -> tuple[int, list[bytes | pa.Buffer], int, int, int]:
-    """The columns worth storing, as parts of an IPC message; times from, to; the priority mask."""
-    first = last = stamp_us
-    if not rows:
-        return _VALUE, [], first, last, 0
-    columns, priorities, data = batch.columns, 1 << batch.priority, batch.data
-    if columns & (_STAMP | _PRIORITY):
-        if columns & _STAMP:
-            stamps = batch.timestamps_us()
-            first, last = int(stamps.min()), int(stamps.max())
-        if columns & _PRIORITY:
-            counts = np.bincount(np.asarray(data.column("priority")), minlength=len(Priority))
-            priorities = sum(1 << p for p, count in enumerate(counts.tolist()) if count)
-        same = _STAMP if first == last else 0
-        if priorities & (priorities - 1) == 0:
-            same |= _PRIORITY
-        if columns & same:
-            columns &= ~same
-            data = data.select(schema_of(columns).names)
-    if columns & _EXPIRES_AT:
-        priorities |= EXPIRES
-    return columns, [data.serialize()], first, last, priorities
-
-
-def _compress(parts: list[bytes | pa.Buffer], codec: str) -> tuple[list[bytes | pa.Buffer], int]:
-    body = parts[0] if len(parts) == 1 else b"".join(parts)
-    packed = pa.Codec(codec, compression_level=_LEVELS.get(codec)).compress(body)
-    if len(packed) > len(body) * COMPRESS_RATIO_MAX:
-        return parts, 0
-    return [packed], CODECS.index(codec)
 
 
 def _decompress(body: memoryview, header: FrameHeader, position: int) -> memoryview:

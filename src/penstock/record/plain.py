@@ -162,12 +162,12 @@ def body_of(values: pa.BinaryArray) -> list[bytes | pa.Buffer] | None:
     rows, (validity, ends, data) = len(values), values.buffers()
     if validity is not None or values.offset or data is None:
         return None
-    ends_bytes = 4 * rows + 4
-    first, last = _END.unpack_from(ends)[0], _END.unpack_from(ends, ends_bytes - 4)[0]
-    if first or sys.byteorder == "big":
+    numbers = memoryview(ends)[: 4 * rows + 4].cast("i")
+    last = numbers[rows]
+    if numbers[0] or sys.byteorder == "big":
         return None
     gap = b"" if rows % 2 else bytes(4)
-    start = b"".join((_head(rows, last), memoryview(ends)[:ends_bytes], gap))
+    start = b"".join((_head(rows, last), numbers, gap))
     parts: list[bytes | pa.Buffer] = [start, data if data.size == last else data.slice(0, last)]
     if last % 8:
         parts.append(bytes(-last % 8))

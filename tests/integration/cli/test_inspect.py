@@ -15,7 +15,7 @@ import pytest
 from penstock.config import LogConfig
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
-from penstock.record.frame import Writer
+from penstock.record.writing import Writer
 
 CONFIG = LogConfig(segment_bytes=16 << 10, free_bytes_min=0, codec="zstd")
 

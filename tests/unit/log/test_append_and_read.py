@@ -15,8 +15,9 @@ from penstock.errors import InvalidInput, LogClosed, MessageTooLarge, OffsetOutO
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
-from penstock.record.frame import EXPIRES, Writer
+from penstock.record.frame import EXPIRES
 from penstock.record.schema import READ_SCHEMA
+from penstock.record.writing import Writer
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages, offsets, read_all, values
 from tests.unit.log.watched import WatchedFiles

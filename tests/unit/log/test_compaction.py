@@ -17,7 +17,7 @@ from penstock.log.compact import TOMBSTONE_US
 from penstock.log.local import LocalLog
 from penstock.log.segment import Found, walk
 from penstock.record.batch import Batch, Message
-from penstock.record.frame import Writer
+from penstock.record.writing import Writer
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages, offsets, read_all, values
 from tests.unit.log.watched import WatchedFiles, failing

@@ -9,20 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated, InvalidInput
-from penstock.record import frame as frame_module
+from penstock.record import writing
 from penstock.record.batch import Batch
-from penstock.record.frame import (
-    CODECS,
-    COMPRESS_BYTES_MIN,
-    EXPIRES,
-    Frame,
-    Writer,
-    decode,
-    encode,
-    read_header,
-    verify,
-)
+from penstock.record.frame import CODECS, EXPIRES, Frame, decode, read_header, verify
 from penstock.record.schema import Priority, new_batch_ulid
+from penstock.record.writing import COMPRESS_BYTES_MIN, Writer, encode
 from tests.unit.record.forge import dissect, mask_of
 from tests.unit.record.strategies import QUICK, Row, batch_of, rows, rows_of
 
@@ -185,8 +176,8 @@ def test_compression_that_saves_less_than_five_percent_is_dropped(codec: str) ->
 def test_a_batch_that_would_make_too_large_a_frame_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert frame_module.BODY_BYTES_MAX == 100 << 20
-    monkeypatch.setattr(frame_module, "BODY_BYTES_MAX", 10_000)
+    assert writing.BODY_BYTES_MAX == 100 << 20
+    monkeypatch.setattr(writing, "BODY_BYTES_MAX", 10_000)
     third = b"x" * 3_000
     assert len(again(Batch.build([third, third, third])).batch) == 3
     with pytest.raises(FrameTooLarge, match="at most 10000"):

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.record.batch import Batch
-from penstock.record.frame import Writer, decode, encode, read_header
+from penstock.record.frame import decode, read_header
+from penstock.record.writing import Writer, encode
 from tests.unit.record.forge import HEADER_BYTES, dissect
 from tests.unit.record.strategies import Row, batch_of, rows_of
 

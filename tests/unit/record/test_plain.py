@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
 from penstock.record.batch import Batch
-from penstock.record.frame import decode, encode
+from penstock.record.frame import decode
 from penstock.record.plain import COPY_BYTES_MAX, Plain, Single, body_of, value_of_body
 from penstock.record.schema import BITS, Priority, new_batch_ulid, schema_of
+from penstock.record.writing import encode
 from tests.unit.record.strategies import QUICK
 
 ULID = new_batch_ulid(1_700_000_000_000_000_000)

@@ -1,0 +1,218 @@
+"""Frames as they are written: from a batch to the buffers that go into the file.
+
+Messages that are values alone, the most common, have a way of their own: of a frame of so many rows
+and bytes all but a few numbers of the header is known.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from penstock.errors import FrameTooLarge, InvalidInput
+from penstock.record.batch import Batch
+from penstock.record.frame import (
+    BODY_BYTES_MAX,
+    CODECS,
+    EXPIRES,
+    HEADER_BYTES,
+    MAGIC,
+    VERSION,
+)
+from penstock.record.plain import Plain, Single, body_of
+from penstock.record.schema import BITS, ROWS_MAX, Priority, schema_of
+
+COMPRESS_BYTES_MIN = 1024
+SINGLE_BYTES_MAX = 800  # of a value that is written as it is, whatever the codec
+COMPRESS_RATIO_MAX = 0.95
+"""Compression is kept only where it saves at least 5 %."""
+_LEVELS = {"gzip": 6}  # Arrow would take 9: four times as slow, and a few percent smaller
+_JOIN_BYTES_MAX = 8192  # of the start of a body that is put into one piece with the header
+
+_SHAPE = struct.Struct("<BBBBHHII")  # version up to raw_bytes
+_COUNTS = struct.Struct("<II")  # span and row_count
+_WRITER = struct.Struct("<qqII")  # producer_id up to term
+_HEADER = struct.Struct("<16sq8sqq24s16s")  # what CHECKED has, of these three and the rest
+
+_NORMAL = int(Priority.NORMAL)
+_VALUE = BITS["value"]
+_STAMP, _PRIORITY, _EXPIRES_AT = BITS["timestamp"], BITS["priority"], BITS["expires_at"]
+
+
+class Writer(NamedTuple):
+    """Who wrote a frame, as far as anybody has to know; in the order of the bytes."""
+
+    producer_id: int = 0
+    base_sequence: int = -1
+    producer_epoch: int = 0
+    term: int = 0
+
+
+NOBODY = Writer()
+_NOBODY = _WRITER.pack(*NOBODY)
+
+
+class EncodedFrame(msgspec.Struct, frozen=True, gc=False):
+    """A frame as buffers to be written one after the other, and what its log has to know of it."""
+
+    buffers: list[bytes | pa.Buffer]
+    frame_bytes: int
+    raw_bytes: int
+    base_offset: int
+    next_offset: int
+    row_count: int
+    last_timestamp: int
+    priorities: int
+
+
+def encode(
+    batch: Batch,
+    base_offset: int,
+    ulid: int,
+    stamp_us: int = 0,
+    codec: str = "none",
+    by: Writer = NOBODY,
+    span: int | None = None,
+) -> EncodedFrame:
+    """Lay a batch down as a frame.
+
+    `stamp_us` is the time of messages that bring none. `span` is given by compaction, where rows
+    are missing.
+    """
+    first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
+    rows, columns, priorities = len(batch), batch.columns, 1 << batch.priority
+    parts = None
+    if columns == _VALUE:
+        if (
+            type(batch) is Single
+            and len(batch.value) <= SINGLE_BYTES_MAX
+            and span is None
+            and by is NOBODY
+        ):
+            return encode_single(batch.value, base_offset, ulid, last, batch.priority)
+        if rows:
+            parts = [batch.body()] if isinstance(batch, Plain) else body_of(batch.values)
+    if parts is None:
+        columns, parts, first, last, priorities = _encode_body(batch, rows, first)
+    raw_bytes = stored_bytes = sum(map(len, parts))
+    codec_number = 0
+    if codec != "none" and COMPRESS_BYTES_MIN <= raw_bytes <= BODY_BYTES_MAX:
+        parts, codec_number = _compress(parts, codec)
+        stored_bytes = sum(map(len, parts))
+    span = rows if span is None else span
+    frame_bytes, shape, counts, padding = _known(
+        codec_number, priorities, columns, stored_bytes, raw_bytes, span, rows
+    )
+    try:
+        header = _HEADER.pack(
+            shape, base_offset, counts, first, last, _WRITER.pack(*by), ulid.to_bytes(16, "big")
+        )
+    except struct.error as exc:
+        raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
+    if padding:
+        parts.append(padding)
+    if parts and len(parts[0]) <= _JOIN_BYTES_MAX:  # a piece more takes longer than the copy
+        parts[0] = header + parts[0]
+    else:
+        parts.insert(0, header)
+    crc = 0
+    for part in parts:
+        crc = crc32c(part, crc)
+    parts.insert(0, MAGIC + crc.to_bytes(4, "little"))
+    return EncodedFrame(
+        parts, frame_bytes, raw_bytes, base_offset, base_offset + span, rows, last, priorities
+    )
+
+
+@lru_cache(maxsize=1024)
+def _known(
+    codec: int,
+    priorities: int,
+    columns: int,
+    stored_bytes: int,
+    raw_bytes: int,
+    span: int,
+    rows: int,
+) -> tuple[int, bytes, bytes, bytes]:
+    """What all frames of a shape have in common: their length, pieces of the header, the padding.
+
+    Batches of a shape often come again, as do the checks of what a frame can hold."""
+    if rows > ROWS_MAX:
+        raise InvalidInput(f"{rows} messages in one batch; at most {ROWS_MAX}")
+    if not span:
+        raise InvalidInput("an empty batch; append at least one message")
+    if raw_bytes > BODY_BYTES_MAX:
+        raise FrameTooLarge(0, f"a batch of {raw_bytes} bytes; at most {BODY_BYTES_MAX}")
+    frame_bytes = HEADER_BYTES + (stored_bytes + 7 & ~7)
+    shape = _SHAPE.pack(VERSION, 0, codec, priorities, columns, 0, stored_bytes, raw_bytes)
+    return frame_bytes, shape, _COUNTS.pack(span, rows), bytes(-stored_bytes % 8)
+
+
+def encode_single(
+    value: bytes, base_offset: int, ulid: int, stamp_us: int, priority: int = _NORMAL
+) -> EncodedFrame:
+    """What `encode` makes of one message that has a short value and nothing else, but at once."""
+    frame_bytes, body_bytes, shape, counts, start, end = _single_template(len(value), priority)
+    try:
+        header = _HEADER.pack(
+            shape, base_offset, counts, stamp_us, stamp_us, _NOBODY, ulid.to_bytes(16, "big")
+        )
+    except struct.error as exc:
+        raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
+    checked = b"".join((header, start, value, end))
+    buffers = [MAGIC + crc32c(checked).to_bytes(4, "little") + checked]
+    return EncodedFrame(
+        buffers, frame_bytes, body_bytes, base_offset, base_offset + 1, 1, stamp_us, 1 << priority
+    )
+
+
+@lru_cache(maxsize=1024)  # lengths come again, above all those of a journal's entries
+def _single_template(
+    value_bytes: int, priority: int
+) -> tuple[int, int, bytes, bytes, bytes, bytes]:
+    """How long frame and body are, and what is the same in all with a value of that length."""
+    body = Single(bytes(value_bytes)).body()
+    frame_bytes, shape, counts, _ = _known(0, 1 << priority, _VALUE, len(body), len(body), 1, 1)
+    value_at = len(body) - (value_bytes + 7 & ~7)
+    padding = bytes(-value_bytes % 8)
+    return frame_bytes, len(body), shape, counts, body[:value_at], padding
+
+
+def _encode_body(
+    batch: Batch, rows: int, stamp_us: int
+) -> tuple[int, list[bytes | pa.Buffer], int, int, int]:
+    """The columns worth storing, as parts of an IPC message; times from, to; the priority mask."""
+    first = last = stamp_us
+    if not rows:
+        return _VALUE, [], first, last, 0
+    columns, priorities, data = batch.columns, 1 << batch.priority, batch.data
+    if columns & (_STAMP | _PRIORITY):
+        if columns & _STAMP:
+            stamps = batch.timestamps_us()
+            first, last = int(stamps.min()), int(stamps.max())
+        if columns & _PRIORITY:
+            counts = np.bincount(np.asarray(data.column("priority")), minlength=len(Priority))
+            priorities = sum(1 << p for p, count in enumerate(counts.tolist()) if count)
+        same = _STAMP if first == last else 0
+        if priorities & (priorities - 1) == 0:
+            same |= _PRIORITY
+        if columns & same:
+            columns &= ~same
+            data = data.select(schema_of(columns).names)
+    if columns & _EXPIRES_AT:
+        priorities |= EXPIRES
+    return columns, [data.serialize()], first, last, priorities
+
+
+def _compress(parts: list[bytes | pa.Buffer], codec: str) -> tuple[list[bytes | pa.Buffer], int]:
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    packed = pa.Codec(codec, compression_level=_LEVELS.get(codec)).compress(body)
+    if len(packed) > len(body) * COMPRESS_RATIO_MAX:
+        return parts, 0
+    return [packed], CODECS.index(codec)
