@@ -313,10 +313,7 @@ class Broker:
         self, name: TopicName, partition: int, group: str, nonce: int, offsets: Offsets | None
     ) -> Settled:
         topic = self._topics.get(name) or self.topic(name, create=False)
-        settled = topic.partition(partition).ack(group, nonce, offsets)
-        if topic.heeds_settling:
-            topic.heed_settling()
-        return settled
+        return topic.partition(partition).ack(group, nonce, offsets)
 
     def nack(
         self,
@@ -529,16 +526,12 @@ class Broker:
         group: str,
         decide: Callable[[GroupQueue, int], Decision],
     ) -> Settled:
-        topic = self.topic(name, create=False)
-        target = topic.partition(partition)
+        target = self.topic(name, create=False).partition(partition)
         try:
-            settled = target.settle(group, decide)
+            return target.settle(group, decide)
         except NoDeadLetterTopic:
             self._make_dead_letter_topic(name)
-            settled = target.settle(group, decide)
-        if topic.heeds_settling:
-            topic.heed_settling()
-        return settled
+            return target.settle(group, decide)
 
     def _burials(self, name: TopicName) -> Burials:
         return Burials(name, self._topics, self._catalog)

@@ -1,4 +1,4 @@
-"""What is counted of the latencies of one queue group, minute by minute and since the start."""
+"""What is counted of one queue group: latencies by minute and since the start, and rates."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.broker.histogram import Histogram
+from penstock.broker.rates import Meter
 from penstock.broker.stats import Kind
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Int64s, Offsets
@@ -25,7 +26,8 @@ SLOTS = 2 * LANES
 """By priority those that waited, then those that were handled."""
 
 _TIMESTAMP = BITS["timestamp"]
-_SAMPLE = Struct("=4q")  # slot, start, count and end
+_SAMPLE = Struct("=5q")  # slot, start, count, end, and when that was by the monotonic clock
+_SECOND_NS = 1_000_000_000
 _SAMPLES_BYTES_MAX = 4000 * _SAMPLE.size  # to count few takes nearly as long as to count many
 
 
@@ -46,6 +48,8 @@ class GroupLatencies:
 
     def __init__(self, note: Callable[[int], None]) -> None:
         """`note` is told when a minute ends in which something is counted."""
+        self.delivered = Meter()
+        self._acked = Meter()  # without those among the samples
         self._note = note
         self._noted_us = 0  # when the minute ends of which it was told last
         self._samples = bytearray()
@@ -61,21 +65,27 @@ class GroupLatencies:
             self._add_column(priority, batch.timestamps_us(), wall_us)
         else:  # one for all
             samples = self._samples
-            samples += _SAMPLE.pack(priority, batch.timestamp_us or 0, count, wall_us)
+            samples += _SAMPLE.pack(priority, batch.timestamp_us or 0, count, wall_us, 0)
         if wall_us >= self._noted_us or len(self._samples) >= _SAMPLES_BYTES_MAX:
             self._tend(wall_us)
 
-    def handled(self, lease: Lease, offsets: Offsets, wall_us: int) -> None:
+    def handled(self, lease: Lease, offsets: Offsets, wall_us: int, now_ns: int) -> None:
         """Messages of a lease are done."""
         samples, start_us, parts = self._samples, lease.wall_us, lease.parts
         if len(parts) == 1:
-            samples += _SAMPLE.pack(LANES + parts[0].priority, start_us, offsets.count, wall_us)
+            slot = LANES + parts[0].priority
+            samples += _SAMPLE.pack(slot, start_us, offsets.count, wall_us, now_ns)
         else:
             for part in lease.parts_of(offsets):
                 slot, count = LANES + part.priority, part.offsets.count
-                samples += _SAMPLE.pack(slot, start_us, count, wall_us)
+                samples += _SAMPLE.pack(slot, start_us, count, wall_us, now_ns)
         if wall_us >= self._noted_us or len(samples) >= _SAMPLES_BYTES_MAX:
             self._tend(wall_us)
+
+    def acked_per_second(self, now_ns: int) -> float:
+        with self._lock:
+            self._count_samples()
+            return self._acked.per_second(now_ns)
 
     def take_finished(self, wall_us: int | None) -> tuple[list[Minute], int]:
         """Minutes that are over, to be stored, and when the present one is; 0: there is none.
@@ -150,12 +160,17 @@ class GroupLatencies:
         if not samples:
             return
         del self._samples[: len(samples)]  # others may have added some meanwhile
-        slots, starts_us, counts, ends_us = np.frombuffer(samples, np.int64).reshape(-1, 4).T
+        columns = np.frombuffer(samples, np.int64).reshape(-1, 5).T
+        slots, starts_us, counts, ends_us, ends_ns = columns
         places = (ends_us // MINUTE_US) * SLOTS + slots
         for place in dict.fromkeys(places.tolist()):  # in their order
             mine = places == place
             minute, slot = divmod(place, SLOTS)
             self._add(slot, minute * MINUTE_US, (ends_us - starts_us)[mine], counts[mine])
+        handled = slots >= LANES
+        seconds, counts = ends_ns[handled] // _SECOND_NS, counts[handled]
+        for second in dict.fromkeys(seconds.tolist()):
+            self._acked.add(int(counts[seconds == second].sum()), second * _SECOND_NS)
 
     def _finish(self, minute: Minute) -> None:
         self._finished.append(minute)

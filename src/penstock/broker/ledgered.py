@@ -9,7 +9,6 @@ nothing.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
@@ -19,7 +18,7 @@ import msgspec
 
 from penstock.broker.group_latencies import TopicLatencies
 from penstock.broker.journal import Journal
-from penstock.broker.rates import GroupRates, Meter
+from penstock.broker.rates import Meter
 from penstock.broker.source import LogSource
 from penstock.broker.structs import Origin
 from penstock.clock import Clock
@@ -95,11 +94,12 @@ class LedgeredPartition:
         self.queues: dict[str, GroupQueue] = {}
         self.producers = Producers()
         self.published = Meter()
-        self.rates: defaultdict[str, GroupRates] = defaultdict(GroupRates)
         self.latencies = latencies
         self.lock = threading.Lock()
         self.plan_look: Callable[[int], None] = lambda deadline_ns: None
         """Set by the broker: the partition wants to be looked at then."""
+        self.heed_settling: Callable[[], None] | None = None
+        """Set by the topic, if it wants to know that messages were done or given back."""
         self._look_ns = 0  # when it will be; until `next_look` was asked, nobody looks
         self._publish_lock = threading.Lock()
         self._policy = policy
@@ -135,7 +135,6 @@ class LedgeredPartition:
                 return False
             self.journal.append(_GROUP_DELETED + group.encode())
             del self.queues[group]
-            self.rates.pop(group, None)
             return True
 
     def set_policy(self, policy: Policy) -> None:

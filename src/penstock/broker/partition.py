@@ -74,6 +74,7 @@ class Partition(LedgeredPartition):
         while (leased := self._lease(group, max_messages, visibility_ns, consumer)) is not None:
             pieces: list[tuple[Batch, int]] = []
             wanted = count = 0
+            counted = self.latencies[group]
             for part in leased.parts:
                 offsets, delivery_count = part.offsets, part.delivery_count
                 wanted += offsets.count
@@ -82,12 +83,12 @@ class Partition(LedgeredPartition):
                     pieces.append((batch, delivery_count))
                     count += rows
                     if delivery_count == 1:
-                        self.latencies[group].waited(part.priority, batch, rows, leased.wall_us)
+                        counted.waited(part.priority, batch, rows, leased.wall_us)
             if count < wanted:
                 # Damage took some of them. The log reports it; no retry would find them.
                 self.finish(group, _all_offsets(leased.parts) - _present(pieces), leased.nonce)
             if pieces:
-                self.rates[group].delivered.add(count, self._clock.monotonic_ns())
+                counted.delivered.add(count, self._clock.monotonic_ns())
                 return Delivered(self.number, leased.nonce, count, pieces)
         return None
 
@@ -134,9 +135,10 @@ class Partition(LedgeredPartition):
             durable = DONE
             if decision.lease is not None:
                 durable = self._carry_out(group, queue, decision)
-                self.rates[group].acked.add(decision.done.count, now_ns)
                 wall_us = self._clock.wall_ns() // 1000
-                self.latencies[group].handled(decision.lease, decision.done, wall_us)
+                self.latencies[group].handled(decision.lease, decision.done, wall_us, now_ns)
+        if self.heed_settling is not None:
+            self.heed_settling()
         if durable is DONE and not decision.refused:
             return SETTLED
         return Settled(decision.refused, durable)
@@ -151,6 +153,8 @@ class Partition(LedgeredPartition):
             deadline_ns = queue.next_deadline()
             if deadline_ns is not None:
                 self._look_at(deadline_ns)
+        if self.heed_settling is not None:
+            self.heed_settling()
         return Settled(decision.refused, durable)
 
     def finish(self, group: str, offsets: Offsets, nonce: int = 0) -> Future[None]:

@@ -37,13 +37,3 @@ class Meter:
         self._count = 0
         self._second = second
         self._until_ns = (second + 1) * _NS
-
-
-class GroupRates:
-    """What a group does on a partition."""
-
-    __slots__ = ("acked", "delivered")
-
-    def __init__(self) -> None:
-        self.delivered = Meter()
-        self.acked = Meter()

@@ -140,7 +140,7 @@ def dead_count(broker: Broker, topic: Topic) -> int:
 def _group_stats(broker: Broker, topic: Topic, group: str) -> GroupStats:
     each: dict[int, Stats] = {p.number: p.stats(group) for p in topic.partitions}
     now_ns, now_us = broker.clock.monotonic_ns(), broker.clock.wall_ns() // 1000
-    rates = [p.rates[group] for p in topic.partitions]
+    counted = broker.latencies.of(topic.name)[group]
     ages = [
         max(0, now_us - p.source.arrived_us(each[p.number].committed))
         for p in topic.partitions
@@ -160,8 +160,8 @@ def _group_stats(broker: Broker, topic: Topic, group: str) -> GroupStats:
         in_flight_by_priority=_by_priority([s.in_flight_by_priority for s in each.values()]),
         retrying_by_priority=_by_priority([s.retrying_by_priority for s in each.values()]),
         oldest_age_us=max(ages, default=None),
-        deliver_rate=sum(rate.delivered.per_second(now_ns) for rate in rates),
-        ack_rate=sum(rate.acked.per_second(now_ns) for rate in rates),
+        deliver_rate=counted.delivered.per_second(now_ns),
+        ack_rate=counted.acked_per_second(now_ns),
         waited=broker.latencies.recent(topic.name, group, "waited"),
         handled=broker.latencies.recent(topic.name, group, "handled"),
     )

@@ -43,7 +43,7 @@ class Topic:
         clock: Clock,
     ) -> None:
         self.name = name
-        self._heed(settings)
+        self.settings = settings
         self.partitions = partitions
         self.delays = delays
         self.waiters = Waiters()
@@ -55,6 +55,7 @@ class Topic:
         self._dedup_lock = threading.Lock()
         self._turn = count()
         self._clock = clock
+        self._heed_settling()
 
     def partition(self, number: int) -> Partition:
         partitions = self.partitions
@@ -144,8 +145,9 @@ class Topic:
                 offset = read.next_offset
 
     def change(self, settings: TopicSettings, log_config: LogConfig) -> None:
-        """Go on with other settings, from the next message on."""
-        self._heed(settings)
+        """Go on with other settings, from the next message on; also on partitions that are new."""
+        self.settings = settings
+        self._heed_settling()
         kept: list[Delays | Partition] = [self.delays, *self.partitions]
         for each in kept:
             for log, config in (
@@ -177,21 +179,23 @@ class Topic:
             self.retention_is_planned = True
             self.plan_retention()
 
-    def heed_settling(self) -> None:
-        """A group is done with messages, or gave them back; only called if `heeds_settling`."""
+    def _heed_settling(self) -> None:
+        """Be told when a group is done with messages or gives them back, if that matters here."""
+        settings = self.settings
+        matters = (
+            settings.in_flight_max is not None
+            or settings.ordered_by_key
+            or settings.retention_mode == "consumed"
+        )
+        for partition in self.partitions:
+            partition.heed_settling = self._settled if matters else None
+
+    def _settled(self) -> None:
         settings = self.settings
         if settings.in_flight_max is not None or settings.ordered_by_key:
             self.waiters.notify()  # what waited for room, or for its key, may go now
         if settings.retention_mode == "consumed":
             self.tend()
-
-    def _heed(self, settings: TopicSettings) -> None:
-        self.settings = settings
-        self.heeds_settling = (
-            settings.in_flight_max is not None
-            or settings.ordered_by_key
-            or settings.retention_mode == "consumed"
-        )
 
     def _news(self) -> None:
         """There is more to read."""

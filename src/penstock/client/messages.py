@@ -18,13 +18,14 @@ from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Steps, Wait, awaiting, 
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, parse_ns
-from penstock.errors import DeliveryError, InvalidInput
+from penstock.errors import DeliveryError, InvalidInput, LogClosed
 from penstock.log.base import DONE
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import READ_SCHEMA
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.partition import Partition
     from penstock.broker.structs import Settled
 
 
@@ -55,21 +56,24 @@ class Lease(ABC):
 class EmbeddedLease(Lease):
     """A lease of a broker in this process."""
 
-    __slots__ = ("broker",)
+    __slots__ = ("_source", "broker")
 
     def __init__(
-        self, broker: Broker, topic: TopicName, group: str, partition: int, nonce: int
+        self, broker: Broker, topic: TopicName, group: str, source: Partition, nonce: int
     ) -> None:
         self.broker = broker  # without super(): one is made for each receive, and that is slow
         self.topic = topic
         self.group = group
-        self.partition = partition
+        self.partition = source.number
         self.nonce = nonce
+        self._source = source
 
     def ack(self, offset: int) -> Steps[None]:
-        settled = self.broker.ack(
-            self.topic, self.partition, self.group, self.nonce, Offsets(offset, 1)
-        )
+        offsets = Offsets(offset, 1)
+        try:
+            settled = self._source.ack(self.group, self.nonce, offsets)
+        except LogClosed:  # the topic or the broker is gone, or another one is there: it knows
+            settled = self.broker.ack(self.topic, self.partition, self.group, self.nonce, offsets)
         return NOTHING_TO_WAIT_FOR if settled is SETTLED else _confirm(settled)
 
     def settle(self, verb: str, offsets: Offsets, **how: Any) -> Steps[None]:
@@ -102,8 +106,9 @@ Leased: TypeAlias = list[tuple[Lease, list[tuple[Batch, int]]]]
 
 
 def leased(broker: Broker, topic: TopicName, group: str, delivered: Sequence[Delivered]) -> Leased:
+    partitions = broker.topic(topic).partitions
     return [
-        (EmbeddedLease(broker, topic, group, each.partition, each.nonce), each.pieces)
+        (EmbeddedLease(broker, topic, group, partitions[each.partition], each.nonce), each.pieces)
         for each in delivered
     ]
 
