@@ -229,16 +229,12 @@ class Broker:
             self.topic(name)
             return []
         if dedup_ids is None:
-            topic = self.topic(name)
-            placed = topic.publish(batch, partition=partition, producer=producer)
-        else:
-            dedup_names(dedup_ids, len(batch))
-            topic = self.topic(name)
-            self._catalog.note_dedup(name)
-            placed = topic.publish_once(batch, dedup_ids, partition)
-        for number in {each.partition for each in placed}:
-            topic.partitions[number].look_if_checkpoint_is_due()
-        return placed
+            topic = self._topics.get(name) or self.topic(name)
+            return topic.publish(batch, partition=partition, producer=producer)
+        dedup_names(dedup_ids, len(batch))
+        topic = self.topic(name)
+        self._catalog.note_dedup(name)
+        return topic.publish_once(batch, dedup_ids, partition)
 
     def delay(
         self,

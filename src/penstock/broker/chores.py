@@ -69,9 +69,6 @@ class TopicChores:
         moved = self._topic.move_due()
         now_ns = self._clock.monotonic_ns()
         next_ns = self._topic.delays.next_deadline(now_ns)
-        if moved:
-            for partition in self._topic.partitions:
-                partition.look_if_checkpoint_is_due()
         return max(next_ns, now_ns + MOVE_PAUSE_NS) if moved and next_ns else next_ns
 
     def _retain(self, now_ns: int) -> int | None:

@@ -57,8 +57,11 @@ class Partition(LedgeredPartition):
             return appended
 
     def _count(self, batch: Batch) -> None:
+        now_ns = self._clock.monotonic_ns()
         self._frames += 1
-        self.published.add(len(batch), self._clock.monotonic_ns())
+        self.published.add(len(batch), now_ns)
+        if self.checkpoint_is_due():
+            self.plan_look(now_ns)
 
     def confirm(self, offset: int) -> None:
         """Whoever sends a message again must not be told of it sooner than the first time."""

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -193,20 +193,11 @@ class Laid(Plain):
     @classmethod
     def of_body(cls, body: bytes) -> Laid | None:
         """Messages whose bytes are, one by one, what `Plain.body` makes; None for any others."""
-        if len(body) < _HEAD.size:
+        shape = _shape_of(body[: _HEAD.size])
+        if shape is None or len(body) != shape.body_bytes:
             return None
-        words = _HEAD.unpack_from(body)
-        rows, value_bytes = words[_ROWS], words[_VALUE_BYTES]
-        values_at = _HEAD.size + (4 * rows + 4 + 7 & ~7)
-        if (
-            not 0 < rows <= WORTH_IT_MAX
-            or not 0 <= value_bytes <= len(body)
-            or len(body) != values_at + (value_bytes + 7 & ~7)
-            or body[: _HEAD.size] != _head(rows, value_bytes)
-        ):
-            return None
-        ends = struct.unpack_from(f"<{rows + 1}i", body, _HEAD.size)
-        if ends[0] or ends[-1] != value_bytes or sorted(ends) != [*ends]:
+        ends = shape.ends.unpack_from(body, _HEAD.size)
+        if ends[0] or ends[-1] != shape.value_bytes or sorted(ends) != [*ends]:
             return None
         return cls(body, ends)
 
@@ -284,6 +275,30 @@ def _head(rows: int, value_bytes: int) -> bytes:
     words[_VALUES_AT] = values_at
     words[_VALUE_BYTES] = value_bytes
     return _HEAD.pack(*words)
+
+
+class _Shape(NamedTuple):
+    """What a head says."""
+
+    body_bytes: int
+    value_bytes: int
+    ends: struct.Struct
+
+
+@lru_cache(maxsize=1024)  # the same ones come again, as with `_head`
+def _shape_of(head: bytes) -> _Shape | None:
+    """Of a head that is, to the byte, what `_head` makes for few messages; None for any other."""
+    if len(head) < _HEAD.size:
+        return None
+    words = _HEAD.unpack(head)
+    rows, value_bytes = words[_ROWS], words[_VALUE_BYTES]
+    if not 0 < rows <= WORTH_IT_MAX or not 0 <= value_bytes < 1 << 31:
+        return None
+    if head != _head(rows, value_bytes):
+        return None
+    values_at = _HEAD.size + (4 * rows + 4 + 7 & ~7)
+    body_bytes = values_at + (value_bytes + 7 & ~7)
+    return _Shape(body_bytes, value_bytes, struct.Struct(f"<{rows + 1}i"))
 
 
 def _sample(rows: int, value_bytes: int) -> bytes:

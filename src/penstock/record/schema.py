@@ -77,6 +77,7 @@ def parse_priority(value: int | str) -> Priority:
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
 _PYTHONS_DIGITS = str.maketrans(_CROCKFORD, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
+_40_BITS = (1 << 40) - 1
 
 
 def new_batch_ulid(wall_ns: int) -> int:
@@ -86,7 +87,14 @@ def new_batch_ulid(wall_ns: int) -> int:
 
 def ulid_text(ulid: int) -> str:
     """The usual 26 letters; they sort as the numbers do."""
-    return "".join([_PAIRS[ulid >> shift & 1023] for shift in range(120, -1, -10)])
+    pairs, mask = _PAIRS, 1023
+    a, b, c = ulid >> 80, ulid >> 40 & _40_BITS, ulid & _40_BITS  # a machine word each
+    return (
+        f"{pairs[a >> 40]}{pairs[a >> 30 & mask]}{pairs[a >> 20 & mask]}{pairs[a >> 10 & mask]}"
+        f"{pairs[a & mask]}{pairs[b >> 30]}{pairs[b >> 20 & mask]}{pairs[b >> 10 & mask]}"
+        f"{pairs[b & mask]}{pairs[c >> 30]}{pairs[c >> 20 & mask]}{pairs[c >> 10 & mask]}"
+        f"{pairs[c & mask]}"
+    )
 
 
 def parse_ulid(text: str) -> int:

@@ -110,21 +110,22 @@ def encode(
         codec_number, priorities, columns, stored_bytes, raw_bytes, span, rows
     )
     try:
-        header = _HEADER.pack(
-            shape, base_offset, counts, first, last, _WRITER.pack(*by), ulid.to_bytes(16, "big")
+        writer = _NOBODY if by is NOBODY else _WRITER.pack(*by)
+        checked = _HEADER.pack(
+            shape, base_offset, counts, first, last, writer, ulid.to_bytes(16, "big")
         )
     except struct.error as exc:
         raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
     if padding:
         parts.append(padding)
+    crc = crc32c(checked)
+    for part in parts:
+        crc = crc32c(part, crc)
+    header = MAGIC + crc.to_bytes(4, "little") + checked
     if parts and len(parts[0]) <= _JOIN_BYTES_MAX:  # a piece more takes longer than the copy
         parts[0] = header + parts[0]
     else:
         parts.insert(0, header)
-    crc = 0
-    for part in parts:
-        crc = crc32c(part, crc)
-    parts.insert(0, MAGIC + crc.to_bytes(4, "little"))
     return EncodedFrame(
         parts, frame_bytes, raw_bytes, base_offset, base_offset + span, rows, last, priorities
     )

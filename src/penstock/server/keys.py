@@ -181,8 +181,11 @@ class KeyStore:
     def _refresh(self) -> dict[str, Key]:
         """The keys as they are on disk now; the file is read only when it was replaced."""
         try:
-            status = os.stat(self._path)
+            # Asked with every request, and mostly there is none: an exception is slow to make.
+            status = os.stat(self._path) if os.access(self._path, os.F_OK) else None
         except FileNotFoundError:
+            status = None
+        if status is None:
             with self._lock:
                 self._stamp, self._keys = None, {}
                 return self._keys

@@ -276,14 +276,16 @@ class Protocol(asyncio.Protocol):
 
     def _write(self, answer: Answer, keep: bool, method: str = "") -> None:
         keep = keep and not self._closing
-        body = answer.body
-        start = _start(answer.status, answer.content_type)
-        more = "".join([f"{name}: {value}\r\n" for name, value in answer.headers])
+        body = b"" if method == "HEAD" else answer.body
+        head = _start(answer.status, answer.content_type)
+        if answer.headers:
+            more = "".join([f"{name}: {value}\r\n" for name, value in answer.headers])
+            head += more.encode("latin-1", "replace")
         if answer.status != 204:
-            more += f"content-length: {len(body)}\r\n"
-        more += "\r\n" if keep else "connection: close\r\n\r\n"
-        end = more.encode("latin-1", "replace")
-        self.transport.write(start + end if method == "HEAD" else b"".join((start, end, body)))
+            head += b"content-length: %d\r\n" % len(answer.body)
+        if not keep:
+            head += b"connection: close\r\n"
+        self.transport.write(b"%b\r\n%b" % (head, body))
         self._since = self._loop.time()
         if not keep:
             self.transport.close()

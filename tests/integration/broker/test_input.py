@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import InvalidInput, LogError
+from penstock.errors import InvalidInput, LogError, Unavailable
 from tests.integration.broker.world import World
 
 
@@ -176,6 +176,34 @@ def test_a_url_of_something_else_is_not_taken_for_a_folder(
     with pytest.raises(InvalidInput, match="give a folder, http://host:port or https"):
         penstock.connect("nats://y")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://127.0.0.1:1/süd", "percent-encoded"),
+        ("http://a..b", "is not a URL"),
+        ("http://x:port", "is not a URL"),
+        ("http://user@127.0.0.1:1", "neither user, query nor fragment"),
+        ("http://", "give a folder, http://host:port"),
+    ],
+)
+def test_a_url_that_cannot_be_one_of_a_server_is_told_in_a_sentence(url: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        penstock.connect(url)
+
+
+def test_a_host_may_have_letters_of_all_the_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def refuse(address: tuple[str, int], timeout_s: float) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError("nobody is there")
+
+    monkeypatch.setattr("socket.create_connection", refuse)
+    with pytest.raises(Unavailable):
+        penstock.connect("http://bücher.example:7", timeout="0s").topics()
+    assert set(asked) == {("xn--bcher-kva.example", 7)}
 
 
 def test_what_is_for_a_server_is_refused_for_a_folder(tmp_path: Path) -> None:

@@ -42,9 +42,10 @@ class Address(NamedTuple):
         try:
             parts = urlsplit(url)
             port = parts.port
+            host = (parts.hostname or "").encode("idna").decode("ascii")
         except ValueError as exc:
             raise InvalidInput(f"{url!r:.200} is not a URL: {exc}") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not host:
             raise InvalidInput(
                 f"{url!r:.200}: give a folder, http://host:port or https://host:port"
             )
@@ -52,8 +53,10 @@ class Address(NamedTuple):
             raise InvalidInput(
                 f"{url!r:.200}: a URL of a server has neither user, query nor fragment"
             )
+        if not parts.path.isascii():
+            raise InvalidInput(f"{url!r:.200}: in a path, write such letters percent-encoded")
         default = 443 if parts.scheme == "https" else 80
-        return cls(parts.scheme, parts.hostname, port or default, parts.path.rstrip("/"))
+        return cls(parts.scheme, host, port or default, parts.path.rstrip("/"))
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -96,20 +99,18 @@ class Writer:
             if not api_key.isascii() or not api_key.isprintable():
                 raise InvalidInput("the API key has characters that no key has")
             lines.append(f"authorization: Bearer {api_key}")
-        self._common = "".join(f"{line}\r\n" for line in lines).encode("ascii")
+        self._common = "".join(f"{line}\r\n" for line in lines)
         self._base = address.base
 
     def bytes(self, request: Request) -> bytes:
-        head = f"{request.method} {self._base}{request.path} HTTP/1.1\r\n".encode("ascii")
-        parts = [head, self._common]
+        body = request.body
+        head = f"{request.method} {self._base}{request.path} HTTP/1.1\r\n{self._common}"
         if request.accept:
-            parts.append(f"accept: {request.accept}\r\n".encode("ascii"))
-        if request.body is None:
-            parts.append(b"\r\n")
-        else:
-            about = f"content-type: {request.content_type}\r\ncontent-length: {len(request.body)}"
-            parts += [about.encode("ascii"), b"\r\n\r\n", request.body]
-        return b"".join(parts)
+            head += f"accept: {request.accept}\r\n"
+        if body is None:
+            return f"{head}\r\n".encode("ascii")
+        about = f"content-type: {request.content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
+        return f"{head}{about}".encode("ascii") + body
 
 
 class Reader:

@@ -98,8 +98,10 @@ class Publishing(Calls[S, P]):
         if batch is None:
             batch = as_batch(messages, keys, headers, priority)
         ids = None if dedup_ids is None else dedup_names(dedup_ids, len(batch))
-        numbers = dict(zip(("producer_id", "epoch", "sequence"), producer or (), strict=False))
-        path = f"{self._topic(topic)}/messages{_options(ttl, None, None, partition, **numbers)}"
+        path = f"{self._topic(topic)}/messages"
+        if ttl is not None or partition is not None or producer is not None:
+            numbers = dict(zip(("producer_id", "epoch", "sequence"), producer or (), strict=False))
+            path += _options(ttl, None, None, partition, **numbers)
         runs = yield from self._send(path, encode_new(batch, ids))
         return PublishedBatch([placed_of(run) for run in runs.runs])
 
