@@ -403,7 +403,10 @@ class LocalLog(DurableLog):
         self._roomy_until = 0
         if self._list.segments[-1] is not segment:
             self._list = SegmentList.of((*self._list.segments, segment))
-        self.committer.schedule(0, self._commit_sealed)
+        if not self._commit_is_due or self.config.fsync != "interval" or len(self._unsynced) > 1:
+            self.committer.schedule(0, self._commit_sealed)
+        # Else the commit that is due within the interval comes soon enough; at once it would only
+        # be in the way of whoever writes so much.
 
     def _check_sizes(self, batch: Batch) -> None:
         longest, limit = int(batch.message_bytes().max()), self.config.message_bytes_max

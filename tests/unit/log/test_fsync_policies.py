@@ -129,6 +129,39 @@ def test_a_sealed_segment_is_synced_before_its_successor(
     assert log.durable_end == 6
 
 
+def test_a_sealed_segment_waits_for_the_interval_but_two_do_not(
+    open_log: Opener, files: WatchedFiles, committer: ManualCommitter, clock: ManualClock
+) -> None:
+    log = open_log(fsync="interval", fsync_interval_ms=1000, segment_bytes=4096)
+
+    def append_until(segments: int) -> None:
+        while len(log.segments) < segments:
+            log.append(Batch.build([b"x" * 1500]))
+
+    append_until(2)
+    committer.run_due()
+    assert (syncs(files), log.durable_end) == (0, 0)
+    clock.advance(1)
+    committer.run_due()
+    assert log.durable_end == log.end == 3
+    append_until(4)
+    committer.run_due()
+    assert log.durable_end == log.segments[-1].base_offset == 6
+
+
+def test_a_segment_that_is_sealed_when_no_commit_is_due_is_sealed_at_once(
+    open_log: Opener, committer: ManualCommitter, clock: ManualClock
+) -> None:
+    log = open_log(fsync="interval", fsync_interval_ms=1000)
+    log.append(Batch.build([b"x"]))
+    clock.advance(1)
+    committer.run_due()
+    log.roll()
+    committer.run_due()
+    assert log.durable_end == 1
+    assert log.segments[0].index is None  # it is in its file
+
+
 def test_a_new_segments_name_is_on_disk_before_anything_in_it_is_confirmed(
     open_log: Opener, files: WatchedFiles
 ) -> None:
