@@ -11,6 +11,20 @@ JOURNAL = "tests/simulation/test_journal.py"
 INTEGRATION = "tests/integration/broker"
 
 BROKER_BUGS = [
+    Bug(
+        "a limit that is set later does not count what is settled",
+        "broker/topic.py",
+        "        self.settings = settings\n        self._heed_settling()\n",
+        "        self.settings = settings\n",
+        "tests/integration/broker/test_long_poll.py",
+    ),
+    Bug(
+        "acks of the last second are not in the rate",
+        "broker/group_latencies.py",
+        "            self._count_samples()\n            return self._acked",
+        "            return self._acked",
+        "tests/unit/broker/test_group_latencies.py",
+    ),
     # What is believed, and when.
     Bug(
         "an ack is believed before it is in the ledger",

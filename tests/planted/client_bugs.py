@@ -96,6 +96,17 @@ CLIENT_BUGS = [
         "tests/integration/server/test_hang_up.py",
     ),
     Bug(
+        "the rest of a head is taken for a head",
+        "server/protocol.py",
+        """\
+        if not self._reading:  # it came in one piece with the end of the one before
+            self._reading = True
+            self._since = self._loop.time()
+""",
+        "",
+        "tests/integration/server/test_same_again.py",
+    ),
+    Bug(
         "what a busy server did before it sent somebody away is taken for lost",
         "client/remote/asking.py",
         "                begun = begun or not isinstance(error, TooManyRequests)\n",

@@ -327,6 +327,13 @@ aggregate([("offset", "min")])
         POWER_CUT,
     ),
     Bug(
+        "sealed segments wait for the interval, however many",
+        "log/local.py",
+        " or len(self._unsynced) > 1:\n",
+        ":\n",
+        "tests/unit/log/test_fsync_policies.py",
+    ),
+    Bug(
         "a block's time is that of its first frame",
         "log/index.py",
         "            self.last_timestamps[-1] = newest\n",

@@ -85,6 +85,18 @@ def test_it_wakes_when_there_is_room_in_flight(world: World) -> None:
     assert values(waiting.result()) == [b"b"]
 
 
+def test_it_wakes_when_there_is_room_on_a_partition_that_was_added_with_the_limit(
+    world: World,
+) -> None:
+    world.ps.create_topic("orders")
+    world.ps.alter_topic("orders", partitions=2, in_flight_max=1)
+    world.ps.publish_batch("orders", [b"a", b"b"], partition=1)
+    (held,) = world.ps.receive("orders", "g")
+    waiting = poll(world)
+    held.ack()
+    assert values(waiting.result()) == [b"b"]
+
+
 def test_it_wakes_when_a_key_is_free(world: World) -> None:
     world.ps.create_topic("orders", ordered_by_key=True)
     world.ps.publish_batch("orders", [b"a", b"b"], keys=["k", "k"])
