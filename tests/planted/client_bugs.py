@@ -107,6 +107,20 @@ CLIENT_BUGS = [
         "tests/integration/server/test_same_again.py",
     ),
     Bug(
+        "who offers HTTP/2 has no body",
+        "server/protocol.py",
+        "            self._offered = True\n            return\n",
+        "            pass\n",
+        "tests/integration/server/test_same_again.py",
+    ),
+    Bug(
+        "keys that cannot be reached are none",
+        "server/keys.py",
+        "        except FileNotFoundError:\n            with self._lock:",
+        "        except OSError:\n            with self._lock:",
+        "tests/unit/server/test_keys.py",
+    ),
+    Bug(
         "what a busy server did before it sent somebody away is taken for lost",
         "client/remote/asking.py",
         "                begun = begun or not isinstance(error, TooManyRequests)\n",

@@ -181,14 +181,13 @@ class KeyStore:
     def _refresh(self) -> dict[str, Key]:
         """The keys as they are on disk now; the file is read only when it was replaced."""
         try:
-            # Asked with every request, and mostly there is none: an exception is slow to make.
-            status = os.stat(self._path) if os.access(self._path, os.F_OK) else None
+            status = os.stat(self._path)
         except FileNotFoundError:
-            status = None
-        if status is None:
             with self._lock:
                 self._stamp, self._keys = None, {}
                 return self._keys
+        except OSError as exc:  # there may be keys: it is not known whom to let in
+            raise KeysUnreadable(self._path, exc) from exc
         stamp = status.st_ino, status.st_mtime_ns, status.st_size
         with self._lock:
             if stamp != self._stamp:

@@ -1,8 +1,9 @@
 """HTTP/1.1 connections: the shortest way from a socket to the door, and an eye on slow clients.
 
 What the door knows is answered right here, most of it at once, without a task and the messages of
-ASGI. A connection that begins with anything else, such as an upgrade, is handed to uvicorn's own
-protocol with all that has come, and goes the usual way through the application.
+ASGI. A connection that begins with anything else is handed to uvicorn's own protocol with all that
+has come, and goes the usual way through the application. Who offers to go on in another protocol,
+such as HTTP/2, is answered in this one, as any server may.
 
 Requests of a connection are answered in their order; what a client sends ahead is kept, within
 limits, until it is their turn. Whoever hangs up while waiting is noticed at once, and gets no
@@ -39,6 +40,7 @@ _LINE_BYTES = 4  # what a header takes beside its name and value
 _HEAD_END = b"\r\n\r\n"
 _KNOWN_MAX = 1024
 _KNOWN_BYTES_MAX = 1024  # of a head that is remembered: all of them take a few MB at the most
+_OFFER = {b"upgrade", b"http2-settings", b"connection"}
 _PLAIN_NOT = {b"transfer-encoding", b"expect", b"upgrade"}
 """Headers of requests that are not just a head and as much body as it says."""
 
@@ -81,7 +83,9 @@ class Protocol(asyncio.Protocol):
         self._reading = False  # between the first byte of a request and its last
         self._since = self._loop.time()  # when the present state began
         self._first = True
+        self._begun = b""  # what has come of the first head
         self._elsewhere = False  # the connection is uvicorn's
+        self._offered = False  # another protocol, with the present request
         self._answering: tuple[Request, bool] | None = None  # and whether to keep the connection
         self._waiting: Future[Any] | None = None  # what its answer waits for
         self._ahead: deque[tuple[Request, bool]] = deque()
@@ -125,17 +129,45 @@ class Protocol(asyncio.Protocol):
             self._reading = True
             self._since = self._loop.time()
         self._unfinished_bytes += len(data)
+        if self._first:
+            self._begun += data
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._hand_over(data)
+            rest = data
+            while rest:
+                rest = self._feed(rest)
         except httptools.HttpParserError as exc:
             if not self._closing and not self._elsewhere:
                 self._refuse(InvalidInput(f"this is not HTTP: {exc}"))
         if self._elsewhere:
-            self._hand_over(data)
+            self._hand_over()
         elif self._unfinished_bytes > self.door.config.header_bytes_max:
             self._refuse_head()  # the parser keeps a header to itself until it ends
+
+    def _feed(self, data: bytes) -> bytes:
+        """Let the parser have it; what it shall have next.
+
+        For the parser, a request that offers another protocol ends with its head. It gets the head
+        again, without the offer, and then what follows: the body.
+        """
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as exc:
+            if not self._offered:
+                return b""
+            self._offered = False
+            head = self._head_without_offer()
+            self._parser = httptools.HttpRequestParser(self)
+            return head + data[exc.args[0] :]
+        return b""
+
+    def _head_without_offer(self) -> bytes:
+        parser, headers = self._parser, self._headers
+        version = parser.get_http_version().encode("ascii")
+        lines = [b"%b %b HTTP/%b" % (parser.get_method(), self._url, version)]
+        lines += [b"%b: %b" % each for each in headers.items() if each[0] not in _OFFER]
+        if b"close" in headers.get(b"connection", b"").lower():
+            lines.append(b"connection: close")
+        return b"\r\n".join(lines) + _HEAD_END
 
     def pause_writing(self) -> None:
         """It does not take its answers: then no more of its questions."""
@@ -198,9 +230,16 @@ class Protocol(asyncio.Protocol):
             return
         if self._first:
             self._first = False
-            if self._parser.should_upgrade() or not self.door.knows(self._url):
+            if not self.door.knows(self._url):
                 self._elsewhere = True
                 return
+            self._begun = b""
+        if self._parser.get_method() == b"CONNECT":
+            self._refuse(InvalidInput("this is no proxy"))
+            return
+        if self._parser.should_upgrade():
+            self._offered = True
+            return
         if int(self._headers.get(b"content-length", b"0")) > self.door.config.body_bytes_max:
             self._refuse_body()
         elif b"expect" in self._headers:
@@ -215,7 +254,7 @@ class Protocol(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._unfinished_bytes = 0
-        if self._closing or self._elsewhere:
+        if self._closing or self._elsewhere or self._offered:
             return
         self._reading = False
         parser = self._parser
@@ -307,7 +346,7 @@ class Protocol(asyncio.Protocol):
         self._closing = True
         self._write(answer, keep=False)
 
-    def _hand_over(self, data: bytes) -> None:
+    def _hand_over(self) -> None:
         """The connection is uvicorn's from now on, with what has come so far."""
         if self._connections is None or self not in self._connections:
             return
@@ -316,7 +355,7 @@ class Protocol(asyncio.Protocol):
         other = HttpToolsProtocol(config, server_state, app_state, self._loop)
         self.transport.set_protocol(other)
         other.connection_made(self.transport)
-        other.data_received(data)
+        other.data_received(self._begun)
 
 
 def protocol_of(door: Door) -> type[Protocol]:

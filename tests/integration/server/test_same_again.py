@@ -6,6 +6,7 @@ import random
 import socket
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -106,6 +107,49 @@ def test_the_rest_of_a_head_is_never_taken_for_a_head(caller: Caller, ps: Any) -
     caller.sock.sendall(requests[0])
     assert caller.status() == 201
     assert stored(ps) == [*values, values[0]]
+
+
+OFFER = (
+    b"connection: Upgrade, HTTP2-Settings",
+    b"upgrade: h2c",
+    b"http2-settings: AAMAAABkAAQAoAAAAAIAAAAA",
+)
+"""What the HTTP client of Java sends by default."""
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_who_offers_http2_is_answered_in_this_one(caller: Caller, ps: Any, pieces: int) -> None:
+    values = [b"one", b"two", b"six"]
+    for value in values * 2:
+        data = publish(value, *OFFER)
+        at = [len(data) * piece // pieces for piece in range(pieces + 1)]
+        for start, end in pairwise(at):
+            caller.sock.sendall(data[start:end])
+            time.sleep(0.002)  # or the pieces would come as one
+        assert caller.status() == 201
+    caller.sock.sendall(publish(b"end"))
+    assert caller.status() == 201
+    assert stored(ps) == [*values, *values, b"end"]
+
+
+def test_offers_one_after_the_other_are_all_heard(caller: Caller, ps: Any) -> None:
+    values = [b"%d" % number for number in range(50)]
+    caller.sock.sendall(b"".join(publish(value, *OFFER) for value in values))
+    assert [caller.status() for _ in values] == [201] * 50
+    assert stored(ps) == values
+
+
+def test_nobody_is_connected_to_somewhere_else(caller: Caller, ps: Any) -> None:
+    caller.sock.sendall(publish(b"one") + b"CONNECT elsewhere:80 HTTP/1.1\r\nhost: x\r\n\r\nbytes")
+    assert (caller.status(), caller.status()) == (201, 400)
+    assert stored(ps) == [b"one"]
+
+
+def test_a_first_request_for_nothing_of_ours_may_come_in_pieces(caller: Caller) -> None:
+    for piece in (b"GET /favi", b"con.ico HTTP/1.1\r\nho", b"st: x\r\n\r\n"):
+        caller.sock.sendall(piece)
+        time.sleep(0.002)
+    assert caller.status() == 404
 
 
 def test_a_body_in_chunks_is_not_taken_for_one_of_a_length(caller: Caller, ps: Any) -> None:

@@ -105,6 +105,15 @@ def test_a_damaged_file_lets_nobody_in(
         KeyStore.open(tmp_path / "data")
 
 
+def test_where_it_is_not_known_whether_there_are_keys_nobody_is_let_in(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").symlink_to("keys.json")  # a loop: there, and not to be reached
+    with pytest.raises(KeysUnreadable, match=r"keys\.json cannot be read"):
+        KeyStore.open(tmp_path)
+    with pytest.raises(KeysUnreadable):
+        KeyStore(tmp_path).create("another", "admin")
+    assert (tmp_path / "keys.json").is_symlink()
+
+
 def test_what_another_process_changed_counts_from_the_next_request_on(
     store: KeyStore, tmp_path: Path
 ) -> None:
