@@ -14,7 +14,7 @@ BROKER_BUGS = [
     Bug(
         "a limit that is set later does not count what is settled",
         "broker/topic.py",
-        "        self.settings = settings\n        self._heed_settling()\n",
+        "        self.settings = settings\n        self._watch_settling()\n",
         "        self.settings = settings\n",
         "tests/integration/broker/test_long_poll.py",
     ),

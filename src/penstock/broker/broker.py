@@ -172,7 +172,7 @@ class Broker:
             for number in range(len(topic.partitions), new.partitions):
                 added = self._store.open_partition(name, number, new, self._burials(name))
                 self._chores[name].look_after(added)
-                topic.partitions.append(added)  # last: whoever sees it may use it
+                topic.add(added)
             topic.change(new, new.log_config(self.config.free_bytes_min))
             topic.tend()
         self.streams.topics_changed()

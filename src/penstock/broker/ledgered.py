@@ -98,7 +98,7 @@ class LedgeredPartition:
         self.lock = threading.Lock()
         self.plan_look: Callable[[int], None] = lambda deadline_ns: None
         """Set by the broker: the partition wants to be looked at then."""
-        self.heed_settling: Callable[[], None] | None = None
+        self.on_settled: Callable[[], None] | None = None
         """Set by the topic, if it wants to know that messages were done or given back."""
         self._look_ns = 0  # when it will be; until `next_look` was asked, nobody looks
         self._publish_lock = threading.Lock()

@@ -34,13 +34,13 @@ class Partition(LedgeredPartition):
 
     def append(self, batch: Batch) -> Appended:
         appended = self.log.append(batch)
-        self._count(batch)
+        self._note(batch)
         return appended
 
     def append_moved(self, batch: Batch) -> Appended:
         """Append delayed messages that fell due; they keep the ids that they have had."""
         appended = self.log.append(batch, _MOVED, keep_ids=True)
-        self._count(batch)
+        self._note(batch)
         return appended
 
     def append_idempotent(
@@ -53,15 +53,14 @@ class Partition(LedgeredPartition):
                 return known
             appended = self.log.append(batch, Writer(producer_id, sequence, epoch))
             self.producers.record(producer_id, epoch, sequence, len(batch), appended.first_offset)
-            self._count(batch)
+            self._note(batch)
             return appended
 
-    def _count(self, batch: Batch) -> None:
-        now_ns = self._clock.monotonic_ns()
+    def _note(self, batch: Batch) -> None:
+        """Something was appended."""
         self._frames += 1
-        self.published.add(len(batch), now_ns)
-        if self.checkpoint_is_due():
-            self.plan_look(now_ns)
+        self.published.add(len(batch), self._clock.monotonic_ns())
+        self.look_if_checkpoint_is_due()
 
     def confirm(self, offset: int) -> None:
         """Whoever sends a message again must not be told of it sooner than the first time."""
@@ -92,7 +91,7 @@ class Partition(LedgeredPartition):
                 self.finish(group, _all_offsets(leased.parts) - _present(pieces), leased.nonce)
             if pieces:
                 counted.delivered.add(count, self._clock.monotonic_ns())
-                return Delivered(self.number, leased.nonce, count, pieces)
+                return Delivered(self.number, leased.nonce, count, pieces, self)
         return None
 
     def _lease(
@@ -140,8 +139,8 @@ class Partition(LedgeredPartition):
                 durable = self._carry_out(group, queue, decision)
                 wall_us = self._clock.wall_ns() // 1000
                 self.latencies[group].handled(decision.lease, decision.done, wall_us, now_ns)
-        if self.heed_settling is not None:
-            self.heed_settling()
+        if (on_settled := self.on_settled) is not None:
+            on_settled()
         if durable is DONE and not decision.refused:
             return SETTLED
         return Settled(decision.refused, durable)
@@ -156,8 +155,8 @@ class Partition(LedgeredPartition):
             deadline_ns = queue.next_deadline()
             if deadline_ns is not None:
                 self._look_at(deadline_ns)
-        if self.heed_settling is not None:
-            self.heed_settling()
+        if (on_settled := self.on_settled) is not None:
+            on_settled()
         return Settled(decision.refused, durable)
 
     def finish(self, group: str, offsets: Offsets, nonce: int = 0) -> Future[None]:

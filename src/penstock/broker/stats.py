@@ -140,7 +140,7 @@ def dead_count(broker: Broker, topic: Topic) -> int:
 def _group_stats(broker: Broker, topic: Topic, group: str) -> GroupStats:
     each: dict[int, Stats] = {p.number: p.stats(group) for p in topic.partitions}
     now_ns, now_us = broker.clock.monotonic_ns(), broker.clock.wall_ns() // 1000
-    counted = broker.latencies.of(topic.name)[group]
+    counted = topic.partitions[0].latencies[group]  # all partitions share them
     ages = [
         max(0, now_us - p.source.arrived_us(each[p.number].committed))
         for p in topic.partitions

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import msgspec
 
@@ -17,6 +17,9 @@ from penstock.group.assignment import TopicPartition
 from penstock.log.base import DONE
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import ulid_text
+
+if TYPE_CHECKING:
+    from penstock.broker.partition import Partition
 
 ORIGIN_HEADER = "penstock-dead-letter"
 
@@ -91,6 +94,8 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     count: int
     pieces: list[tuple[Batch, int]]
     """Messages, and how often they have been delivered, this time included."""
+    source: Partition | None = None
+    """None far away from the broker."""
 
 
 class Settled(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ class Topic:
         self._dedup_lock = threading.Lock()
         self._turn = count()
         self._clock = clock
-        self._heed_settling()
+        self._watch_settling()
 
     def partition(self, number: int) -> Partition:
         partitions = self.partitions
@@ -145,9 +145,9 @@ class Topic:
                 offset = read.next_offset
 
     def change(self, settings: TopicSettings, log_config: LogConfig) -> None:
-        """Go on with other settings, from the next message on; also on partitions that are new."""
+        """Go on with other settings, from the next message on."""
         self.settings = settings
-        self._heed_settling()
+        self._watch_settling()
         kept: list[Delays | Partition] = [self.delays, *self.partitions]
         for each in kept:
             for log, config in (
@@ -179,7 +179,16 @@ class Topic:
             self.retention_is_planned = True
             self.plan_retention()
 
-    def _heed_settling(self) -> None:
+    def add(self, partition: Partition) -> None:
+        """One more. Whoever sees it may use it."""
+        self._watch(partition)
+        self.partitions.append(partition)
+
+    def _watch_settling(self) -> None:
+        for partition in self.partitions:
+            self._watch(partition)
+
+    def _watch(self, partition: Partition) -> None:
         """Be told when a group is done with messages or gives them back, if that matters here."""
         settings = self.settings
         matters = (
@@ -187,8 +196,7 @@ class Topic:
             or settings.ordered_by_key
             or settings.retention_mode == "consumed"
         )
-        for partition in self.partitions:
-            partition.heed_settling = self._settled if matters else None
+        partition.on_settled = self._settled if matters else None
 
     def _settled(self) -> None:
         settings = self.settings

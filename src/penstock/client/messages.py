@@ -25,7 +25,6 @@ from penstock.record.schema import READ_SCHEMA
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.partition import Partition
     from penstock.broker.structs import Settled
 
 
@@ -58,23 +57,27 @@ class EmbeddedLease(Lease):
 
     __slots__ = ("_source", "broker")
 
-    def __init__(
-        self, broker: Broker, topic: TopicName, group: str, source: Partition, nonce: int
-    ) -> None:
+    def __init__(self, broker: Broker, topic: TopicName, group: str, delivered: Delivered) -> None:
+        assert delivered.source is not None
         self.broker = broker  # without super(): one is made for each receive, and that is slow
         self.topic = topic
         self.group = group
-        self.partition = source.number
-        self.nonce = nonce
-        self._source = source
+        self.partition = delivered.partition
+        self.nonce = delivered.nonce
+        self._source = delivered.source
 
     def ack(self, offset: int) -> Steps[None]:
         offsets = Offsets(offset, 1)
         try:
-            settled = self._source.ack(self.group, self.nonce, offsets)
-        except LogClosed:  # the topic or the broker is gone, or another one is there: it knows
+            settled: Settled | None = self._source.ack(self.group, self.nonce, offsets)
+        except LogClosed:
+            settled = None
+        if settled is SETTLED:
+            return NOTHING_TO_WAIT_FOR
+        if settled is None or settled.refused:
+            # The topic may be gone, or the broker, or another one of its name is there: it knows.
             settled = self.broker.ack(self.topic, self.partition, self.group, self.nonce, offsets)
-        return NOTHING_TO_WAIT_FOR if settled is SETTLED else _confirm(settled)
+        return _confirm(settled)
 
     def settle(self, verb: str, offsets: Offsets, **how: Any) -> Steps[None]:
         return _confirm(self._ask(verb, offsets, how))
@@ -106,11 +109,7 @@ Leased: TypeAlias = list[tuple[Lease, list[tuple[Batch, int]]]]
 
 
 def leased(broker: Broker, topic: TopicName, group: str, delivered: Sequence[Delivered]) -> Leased:
-    partitions = broker.topic(topic).partitions
-    return [
-        (EmbeddedLease(broker, topic, group, partitions[each.partition], each.nonce), each.pieces)
-        for each in delivered
-    ]
+    return [(EmbeddedLease(broker, topic, group, each), each.pieces) for each in delivered]
 
 
 class Held(msgspec.Struct, Carried, eq=False, weakref=True):

@@ -94,8 +94,8 @@ class DurableLog(SegmentReader):
                 return durable
             delay_ms = 0
         if not self._commit_is_due:
-            self._commit_is_due = True
             self.committer.schedule(delay_ms, self._commit_all)
+            self._commit_is_due = True  # not sooner: after a Ctrl-C here nobody would commit
         return durable
 
     def _commit_all(self) -> None:
@@ -140,8 +140,8 @@ class DurableLog(SegmentReader):
                 self._round = done
             elif done:
                 self._round.add_done_callback(lambda newer: _copy_outcome(newer, done))
-            self._commit_is_due = True
             self.committer.schedule(0, self._commit_all)
+            self._commit_is_due = True
 
     def _sync_and_seal(self, unsynced: list[Unsynced], active: File | None) -> None:
         unnamed = self._unnamed

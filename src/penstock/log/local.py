@@ -161,7 +161,8 @@ class LocalLog(DurableLog):
         Nobody asks for such a message by its id, which says when it was written and no more. What
         is not short, or may have to wait for the disk, is appended all the same.
         """
-        if self._unsynced or len(value) > SINGLE_BYTES_MAX:
+        unsynced = self._unsynced
+        if len(value) > SINGLE_BYTES_MAX or (unsynced and len(unsynced) >= _UNSYNCED_SEGMENTS_MAX):
             return self.append(Single(value)).durable
         with self._write_lock:
             if self._closed or self._failure:

@@ -7,8 +7,9 @@ names the schema), possibly compressed as a whole. Integers are little-endian.
 A frame covers the offsets [base_offset, base_offset + span). The frames of a log cover it without
 a gap, so a missing frame always shows. Compaction may leave fewer rows than the span, or none.
 
-Everything here distrusts its input: whatever the bytes are, the outcome is a frame as it was
-written, or FrameCorrupt or FrameTooLarge with the position; no allocation goes beyond the limits.
+How one is written is in `writing.py`. Everything here distrusts its input: whatever the bytes are,
+the outcome is a frame as it was written, or FrameCorrupt or FrameTooLarge with the position; no
+allocation goes beyond the limits.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _JOIN_BYTES_MAX = 8192  # of the start of a body that is put into one piece with
 _SHAPE = struct.Struct("<BBBBHHII")  # version up to raw_bytes
 _COUNTS = struct.Struct("<II")  # span and row_count
 _WRITER = struct.Struct("<qqII")  # producer_id up to term
-_HEADER = struct.Struct("<16sq8sqq24s16s")  # what CHECKED has, of these three and the rest
+_CHECKED = struct.Struct("<16sq8sqq24s16s")  # the header of frame.py from there on, of these
 
 _NORMAL = int(Priority.NORMAL)
 _VALUE = BITS["value"]
@@ -106,12 +106,12 @@ def encode(
         parts, codec_number = _compress(parts, codec)
         stored_bytes = sum(map(len, parts))
     span = rows if span is None else span
-    frame_bytes, shape, counts, padding = _known(
-        codec_number, priorities, columns, stored_bytes, raw_bytes, span, rows
-    )
     try:
+        frame_bytes, shape, counts, padding = _known(
+            codec_number, priorities, columns, stored_bytes, raw_bytes, span, rows
+        )
         writer = _NOBODY if by is NOBODY else _WRITER.pack(*by)
-        checked = _HEADER.pack(
+        checked = _CHECKED.pack(
             shape, base_offset, counts, first, last, writer, ulid.to_bytes(16, "big")
         )
     except struct.error as exc:
@@ -143,7 +143,8 @@ def _known(
 ) -> tuple[int, bytes, bytes, bytes]:
     """What all frames of a shape have in common: their length, pieces of the header, the padding.
 
-    Batches of a shape often come again, as do the checks of what a frame can hold."""
+    Also whether there can be such a frame: batches of the same shape come again and again.
+    """
     if rows > ROWS_MAX:
         raise InvalidInput(f"{rows} messages in one batch; at most {ROWS_MAX}")
     if not span:
@@ -161,7 +162,7 @@ def encode_single(
     """What `encode` makes of one message that has a short value and nothing else, but at once."""
     frame_bytes, body_bytes, shape, counts, start, end = _single_template(len(value), priority)
     try:
-        header = _HEADER.pack(
+        header = _CHECKED.pack(
             shape, base_offset, counts, stamp_us, stamp_us, _NOBODY, ulid.to_bytes(16, "big")
         )
     except struct.error as exc:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import BrokerClosed
+from penstock.errors import BrokerClosed, DiskFull
 from tests.integration.broker.world import Background, World, values
 
 
@@ -93,6 +93,28 @@ def test_it_wakes_when_there_is_room_on_a_partition_that_was_added_with_the_limi
     world.ps.publish_batch("orders", [b"a", b"b"], partition=1)
     (held,) = world.ps.receive("orders", "g")
     waiting = poll(world)
+    held.ack()
+    assert values(waiting.result()) == [b"b"]
+
+
+def test_it_wakes_on_a_partition_that_was_added_although_the_next_one_could_not_be(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.ps.create_topic("orders", in_flight_max=1)
+    store = here.broker._store
+    open_partition = store.open_partition
+
+    def open_or_fail(name: Any, number: int, *rest: Any) -> Any:
+        if number == 2:
+            raise DiskFull("no room for it")
+        return open_partition(name, number, *rest)
+
+    monkeypatch.setattr(store, "open_partition", open_or_fail)
+    with pytest.raises(DiskFull):
+        here.ps.alter_topic("orders", partitions=3)
+    here.ps.publish_batch("orders", [b"a", b"b"], partition=1)
+    (held,) = here.ps.receive("orders", "g")
+    waiting = poll(here)
     held.ack()
     assert values(waiting.result()) == [b"b"]
 

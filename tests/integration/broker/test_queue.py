@@ -11,10 +11,13 @@ import penstock
 from penstock.client.messages import AsyncReceivedBatch
 from penstock.errors import (
     AlreadySettled,
+    BrokerClosed,
     DeliveryError,
     InvalidInput,
     InvalidReceipt,
     LeaseLost,
+    PartitionNotFound,
+    TopicNotFound,
 )
 from tests.integration.broker.doors import Blocking
 from tests.integration.broker.world import World, values
@@ -404,3 +407,55 @@ def test_settling_twice_is_a_distinct_error(orders: Any, world: World) -> None:
     world.pass_(1)
     assert values(orders.receive("orders", "g", 1)) == [b"2"]
     assert orders.dead_letters("orders").count() == 1
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("lease", ["held", "lost"])
+def test_whatever_became_of_a_message_its_topic_that_is_gone_is_what_is_told(
+    orders: Any, world: World, settled: bool, lease: str
+) -> None:
+    (message,) = orders.receive("orders", "g", 1, visibility="10s")
+    if settled:
+        message.ack()
+    if lease == "lost":
+        world.pass_(11)
+    orders.delete_topic("orders")
+    for verb, arguments in (("ack", ()), ("nack", ()), ("reject", ()), ("extend", ("1s",))):
+        with pytest.raises(TopicNotFound):
+            getattr(message, verb)(*arguments)
+    orders.create_topic("orders")
+    with pytest.raises(DeliveryError):  # another topic, of which nobody was given anything
+        message.ack()
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_whatever_became_of_a_message_a_broker_that_is_closed_is_what_is_told(
+    sync: World, settled: bool
+) -> None:
+    sync.ps.create_topic("orders")
+    sync.ps.publish("orders", b"x")
+    (message,) = sync.ps.receive("orders", "g", 1)
+    if settled:
+        message.ack()
+    sync.close()
+    for verb in ("ack", "nack", "reject"):
+        with pytest.raises(BrokerClosed):
+            getattr(message, verb)()
+
+
+def test_what_was_handed_out_is_there_although_its_topic_went_meanwhile(sync: World) -> None:
+    sync.ps.create_topic("orders", partitions=2)
+    sync.ps.publish("orders", b"x", partition=1)
+    receive = sync.broker.receive
+
+    def receive_and_lose(*args: Any, **how: Any) -> Any:
+        delivered = receive(*args, **how)
+        sync.ps.delete_topic("orders")
+        sync.ps.create_topic("orders")
+        return delivered
+
+    sync.broker.receive = receive_and_lose  # type: ignore[method-assign]
+    (message,) = sync.ps.receive("orders", "g", 1)
+    assert message.value == b"x"
+    with pytest.raises(PartitionNotFound):
+        message.ack()

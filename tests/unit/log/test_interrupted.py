@@ -56,6 +56,27 @@ def test_a_segment_that_is_sealed_after_an_interrupted_append_ends_where_it_coun
     assert log.damage == []
 
 
+def test_an_interrupt_while_a_commit_is_planned_leaves_it_to_the_next_append(
+    open_log: Opener,
+    clock: ManualClock,
+    committer: ManualCommitter,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = open_log(fsync="interval", fsync_interval_ms=1000)
+
+    def interrupt(delay_ms: float, task: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(committer, "schedule", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            log.append(Batch.build(["a"]))
+    log.append(Batch.build(["b"]))
+    clock.advance(1)
+    committer.run_due()
+    assert log.durable_end == log.end == 2
+
+
 def test_a_write_that_reached_the_disk_before_the_interrupt_does_not_count_either(
     open_log: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

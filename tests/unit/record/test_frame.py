@@ -184,6 +184,12 @@ def test_a_batch_that_would_make_too_large_a_frame_is_refused(
         written(Batch.build([third, third, third, third]))
 
 
+def test_a_number_that_does_not_fit_is_told() -> None:
+    for how in ({"span": 1 << 32}, {"base_offset": 1 << 63}, {"stamp_us": 1 << 63}):
+        with pytest.raises(InvalidInput, match="does not fit"):
+            encode(Batch.build([b"a", b"b"]), **{"base_offset": 0, "ulid": 0} | how)
+
+
 def test_an_empty_batch_is_no_frame() -> None:
     with pytest.raises(InvalidInput, match="empty batch"):
         written(Batch.build([]))

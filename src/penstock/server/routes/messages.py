@@ -190,6 +190,9 @@ def _store_value(call: Call) -> _Stored:
 
 
 def _store_arrow(call: Call) -> _Stored:
+    options: PublishOptions = call.options
+    if options.key is not None or options.dedup_id is not None or options.priority != "normal":
+        raise InvalidInput("query: an Arrow body brings its own columns 'key' and 'priority'")
     config, name = call.door.config, call.topic
     batch, dedup_ids = decode_new(
         call.request.body, config.batch_messages_max, config.body_bytes_max
@@ -200,7 +203,7 @@ def _store_arrow(call: Call) -> _Stored:
     if due_us is not None:
         return _delay_arrow(call, name, batch, due_us)
     placed = call.broker.publish(
-        name, batch, partition=call.options.partition, producer=producer, dedup_ids=dedup_ids
+        name, batch, partition=options.partition, producer=producer, dedup_ids=dedup_ids
     )
     partitions = len(call.broker.topic(name).partitions)
     runs = PublishedRuns(runs=[run_of(each) for each in placed], partitions=partitions)
@@ -212,8 +215,6 @@ def _as_asked(
 ) -> tuple[Batch, Any, Producer | None]:
     """The messages of an Arrow body with what the query says; when they are due; who sends them."""
     options: PublishOptions = call.options
-    if options.key is not None or options.dedup_id is not None or options.priority != "normal":
-        raise InvalidInput("query: an Arrow body brings its own columns 'key' and 'priority'")
     due_us: Any
     if options.deliver_at == EACH_ROW and options.delay is None:
         due_us, batch = batch.timestamps_us(), batch.stamped(None)
