@@ -314,8 +314,8 @@ aggregate([("offset", "min")])
     # The index.
     Bug(
         "a block knows the priorities of its first frame only",
-        "log/index.py",
-        "            self.priorities[-1] |= frame.priorities\n",
+        "log/segment.py",
+        "            index.priorities[-1] |= priorities\n",
         "",
         POWER_CUT,
     ),
@@ -335,9 +335,9 @@ aggregate([("offset", "min")])
     ),
     Bug(
         "a block's time is that of its first frame",
-        "log/index.py",
-        "            self.last_timestamps[-1] = newest\n",
-        "            pass\n",
+        "log/segment.py",
+        "            index.last_timestamps[-1] = newest\n",
+        "",
         POWER_CUT,
     ),
 ]

@@ -22,9 +22,6 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from penstock.record.frame import FrameHeader
-from penstock.record.writing import EncodedFrame
-
 MAGIC = b"PNSI"
 VERSION = 1
 NO_TIME = -(1 << 63)
@@ -69,7 +66,7 @@ class IndexHeader(NamedTuple):
 
 
 class SegmentIndex:
-    """The index of one segment, growing while the segment is written.
+    """The index of one segment, growing while the segment is written: see `Segment.add`.
 
     One thread adds; others search at the same time. The columns are plain arrays that only grow,
     `offsets` last, so that a searcher never meets a half-written entry.
@@ -77,9 +74,8 @@ class SegmentIndex:
 
     __slots__ = (
         "_interval_bytes",
-        "_last_timestamp",
-        "_next_block_at",
         "last_timestamps",
+        "next_block_at",
         "offsets",
         "positions",
         "priorities",
@@ -91,27 +87,19 @@ class SegmentIndex:
         self.positions = array("I")
         self.priorities = bytearray()
         self._interval_bytes = interval_bytes
-        self._next_block_at = 0
-        self._last_timestamp = NO_TIME
+        self.next_block_at = 0
+        """A frame from this position on is in a block of its own."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add(self, position: int, frame: FrameHeader | EncodedFrame) -> int:
-        """Take note of the next frame; the largest timestamp so far."""
-        newest = self._last_timestamp
-        if frame.last_timestamp > newest and frame.row_count:
-            self._last_timestamp = newest = frame.last_timestamp
-        if position >= self._next_block_at:
-            self._next_block_at = position + self._interval_bytes
-            self.positions.append(position)
-            self.priorities.append(frame.priorities)
-            self.last_timestamps.append(newest)
-            self.offsets.append(frame.base_offset)
-        else:
-            self.priorities[-1] |= frame.priorities
-            self.last_timestamps[-1] = newest
-        return newest
+    def begin_block(self, position: int, offset: int, newest: int, priorities: int) -> None:
+        """A frame begins a block; `newest` is the largest timestamp up to it, its own included."""
+        self.next_block_at = position + self._interval_bytes
+        self.positions.append(position)
+        self.priorities.append(priorities)
+        self.last_timestamps.append(newest)
+        self.offsets.append(offset)
 
     def block_of(self, offset: int) -> int:
         """The number of the block in which an offset lies."""
@@ -155,7 +143,7 @@ class SegmentIndex:
             base_offset,
             next_offset,
             segment_bytes,
-            self._last_timestamp,
+            self.last_timestamps[-1] if self.last_timestamps else NO_TIME,
             b"",
         )
         crc = crc32c(columns, crc32c(header[8:]))

@@ -274,12 +274,14 @@ class SegmentReader:
 
     def _rebuilt_index(self, segment: Segment) -> SegmentIndex:
         """Made again in memory; opening for writing is what mends the file."""
-        index = SegmentIndex(self._index_interval_bytes)
+        again = Segment(self.folder, segment.base_offset, segment.generation)
+        again.index = SegmentIndex(self._index_interval_bytes)
         buffer = self._files.map(segment.path, 0, segment.size_bytes)
         for item in walk(buffer, segment.base_offset):
             if isinstance(item, Found):
-                index.add(item.position, item.header)
-        return index
+                again.tail = (item.header.base_offset, item.position)
+                again.add(item.header)
+        return again.index
 
     def _report(self, damage: Damage) -> Damage:
         key = (damage.first_offset, damage.next_offset)

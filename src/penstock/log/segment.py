@@ -71,12 +71,19 @@ class Segment:
 
     def add(self, frame: FrameHeader | EncodedFrame) -> None:
         """Take note of a frame that now lies at the end."""
-        (next_offset, size_bytes), index = self.tail, self.index
+        (next_offset, position), index = self.tail, self.index
         assert index is not None
         assert frame.base_offset >= next_offset
-        self.last_timestamp = index.add(size_bytes, frame)
-        self.priorities |= frame.priorities
-        self.tail = (frame.next_offset, size_bytes + frame.frame_bytes)
+        newest, priorities = self.last_timestamp, frame.priorities
+        if frame.last_timestamp > newest and frame.row_count:
+            self.last_timestamp = newest = frame.last_timestamp
+        self.priorities |= priorities
+        if position >= index.next_block_at:
+            index.begin_block(position, frame.base_offset, newest, priorities)
+        else:
+            index.last_timestamps[-1] = newest
+            index.priorities[-1] |= priorities
+        self.tail = (frame.next_offset, position + frame.frame_bytes)
 
     def take_summary(self, header: IndexHeader) -> None:
         """Know of the segment what its index file says."""
