@@ -98,6 +98,10 @@ class Plain(Batch):
 
     def body(self) -> bytes:
         """The Arrow IPC message."""
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Sequence[bytes]:
+        """What it is made of."""
         payloads = self.payloads
         ends = [*accumulate(map(len, payloads), initial=0)]
         value_bytes = ends[-1]
@@ -105,7 +109,7 @@ class Plain(Batch):
             raise InvalidInput("value: more than 2 GB in one batch; send it in parts")
         gap = b"" if len(payloads) % 2 else bytes(4)  # Arrow pads everything to 8 bytes
         head, packed = _head(len(payloads), value_bytes), struct.pack(f"<{len(ends)}i", *ends)
-        return b"".join((head, packed, gap, *payloads, bytes(-value_bytes % 8)))
+        return head, packed, gap, *payloads, bytes(-value_bytes % 8)
 
 
 class Single(Plain):
@@ -148,10 +152,10 @@ class Single(Plain):
     def value(self) -> bytes:
         return self.payloads[0]
 
-    def body(self) -> bytes:
+    def pieces(self) -> Sequence[bytes]:
         (value,) = self.payloads
         length = len(value)
-        return b"".join((_head(1, length), _ENDS.pack(0, length), value, bytes(-length % 8)))
+        return _head(1, length), _ENDS.pack(0, length), value, bytes(-length % 8)
 
 
 def body_of(values: pa.BinaryArray) -> list[bytes | pa.Buffer] | None:
@@ -229,6 +233,9 @@ class Laid(Plain):
 
     def body(self) -> bytes:
         return self._body
+
+    def pieces(self) -> Sequence[bytes]:
+        return (self._body,)
 
 
 def value_of_body(body: memoryview) -> bytes | None:

@@ -208,7 +208,7 @@ def _laid(batch: Batch, columns: int) -> Sequence[Any]:
     """The Arrow message of a batch, in parts; of values alone it needs no help from Arrow."""
     if columns == BITS["value"]:
         if isinstance(batch, Plain):
-            return (batch.body(),)
+            return batch.pieces()
         parts = body_of(batch.values)
         if parts is not None:
             return parts

@@ -72,7 +72,7 @@ class Publishing(Calls[S, P]):
         runs = yield from self._send(path + options, encode_new(batch, ids))
         if runs.delayed_count:
             return Delayed(_delayed_ids(runs)[0], runs.deliver_at_us or 0)
-        (published,) = PublishedBatch([placed_of(run) for run in runs.runs])
+        (published,) = PublishedBatch(map(placed_of, runs.runs))
         return published
 
     def ask_publish_batch(
@@ -103,7 +103,7 @@ class Publishing(Calls[S, P]):
             numbers = dict(zip(("producer_id", "epoch", "sequence"), producer or (), strict=False))
             path += _options(ttl, None, None, partition, **numbers)
         runs = yield from self._send(path, encode_new(batch, ids))
-        return PublishedBatch([placed_of(run) for run in runs.runs])
+        return PublishedBatch(map(placed_of, runs.runs))
 
     def ask_schedule_batch(
         self,
