@@ -159,6 +159,9 @@ class Lane:
 class Lanes:
     def __init__(self, cursors: Cursors) -> None:
         self.lanes = [Lane(priority, cursor) for priority, cursor in enumerate(cursors)]
+        self._alone: Lane | None = None
+        """The one lane that had messages when all were last looked at, up to `_end`."""
+        self._end = 0
 
     def __getitem__(self, priority: int) -> Lane:
         return self.lanes[priority]
@@ -174,6 +177,9 @@ class Lanes:
 
     def look(self, source: Source, end: int, strip: Strip) -> int:
         """A bit for each lane that has a message to hand out."""
+        alone = self._alone
+        if alone is not None and end == self._end and alone._stop > alone._first:
+            return 1 << alone.priority  # nothing has come, and it still has some
         ready = lagging = 0
         lowest = end
         for lane in self.lanes:
@@ -195,13 +201,17 @@ class Lanes:
                             ready |= bit
                     else:
                         lane.scanned = end
+        one_lane = ready and not ready & ready - 1
+        self._alone, self._end = self.lanes[ready.bit_length() - 1] if one_lane else None, end
         return ready
 
     def skip_to(self, offset: int) -> None:
+        self._alone = None
         for lane in self.lanes:
             lane.skip_to(offset)
 
     def back_to(self, offset: int) -> None:
+        self._alone = None
         for lane in self.lanes:
             lane.back_to(offset)
 
