@@ -3,61 +3,44 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import shutil
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from rich.console import Console
-
 from bench import machine, report
+from bench.alone import CACHE, run_suite, terminal
 from bench.figures import Findings
-from bench.harness import Bench, runs_folder
-from bench.progress import Progress
 from bench.suites import SUITES
 from bench.units import parse_size
 
 _HERE = Path(__file__).parent
-_CACHE = _HERE / ".cache"
 
 
 def main() -> int:
     options = _options()
-    console = Console(width=None if Console().is_terminal else 160)
+    console = terminal()
     facts = machine.facts(_HERE)
     findings: list[Findings] = []
     began = time.monotonic()
     try:
-        with Progress(console) as progress:
-            for name in options.suites:
-                progress.say(f"{name}: {SUITES[name].__doc__.splitlines()[0]}")
-                findings.append(Findings(name))
-                SUITES[name].run(_bench(options, findings[-1], progress))
+        for name in options.suites:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+                findings.append(alone.submit(run_suite, name, options).result())
     except BaseException as exc:
         options.partial = True
         console.print(f"Stopped by {type(exc).__name__}; what was found until then:")
         if not isinstance(exc, KeyboardInterrupt):
             raise
     finally:
-        shutil.rmtree(runs_folder(_CACHE), ignore_errors=True)
         if not options.keep:
-            shutil.rmtree(_CACHE / "logs", ignore_errors=True)
+            shutil.rmtree(CACHE / "logs", ignore_errors=True)
         facts["duration"] = f"{time.monotonic() - began:.0f} s"
         report.show(console, findings)
         paths = report.write(options.out, _report_name(options), findings, facts)
         console.print("Written:", ", ".join(str(path) for path in paths), soft_wrap=True)
     return 0
-
-
-def _bench(options: argparse.Namespace, findings: Findings, progress: Progress) -> Bench:
-    return Bench(
-        findings,
-        cache=_CACHE,
-        progress=progress,
-        quick=options.quick,
-        keep=options.keep,
-        size_bytes_max=options.size,
-        rounds=options.rounds,
-    )
 
 
 def _options() -> argparse.Namespace:
