@@ -1,4 +1,4 @@
-"""One suite in a process of its own: what others left in memory, and their threads, is not there."""
+"""One suite, in a process of its own: neither the memory nor the threads of others count."""
 
 from __future__ import annotations
 
