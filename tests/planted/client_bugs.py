@@ -116,8 +116,8 @@ CLIENT_BUGS = [
     Bug(
         "keys that cannot be reached are none",
         "server/keys.py",
-        "        except FileNotFoundError:\n            with self._lock:",
-        "        except OSError:\n            with self._lock:",
+        "            if not isinstance(exc, FileNotFoundError) or os.path.islink(self._path):\n",
+        "            if not exc:\n",
         "tests/unit/server/test_keys.py",
     ),
     Bug(

@@ -90,6 +90,7 @@ class KeyStore:
         self._stamp: _Stamp | None = None
         self._keys: dict[str, Key] = {}
         self._needed = False
+        self._missing = False  # there was no file, and never had been one
 
     @classmethod
     def open(cls, data_folder: str | os.PathLike[str]) -> KeyStore:
@@ -181,20 +182,22 @@ class KeyStore:
 
     def _refresh(self) -> dict[str, Key]:
         """The keys as they are on disk now; the file is read only when it was replaced."""
-        if not self._needed and not _may_be_there(self._path):
+        if self._missing and not _may_be_there(self._path):
             return self._keys
         try:
             status = os.stat(self._path)
-        except FileNotFoundError:
+        except OSError as exc:
+            if not isinstance(exc, FileNotFoundError) or os.path.islink(self._path):
+                # There may be keys: it is not known whom to let in.
+                raise KeysUnreadable(self._path, exc) from exc
             with self._lock:
                 self._stamp, self._keys = None, {}
+                self._missing = not self._needed
                 return self._keys
-        except OSError as exc:  # there may be keys: it is not known whom to let in
-            raise KeysUnreadable(self._path, exc) from exc
         stamp = status.st_ino, status.st_mtime_ns, status.st_size
         with self._lock:
             if stamp != self._stamp:
-                self._needed = True
+                self._needed, self._missing = True, False
                 self._stamp, self._keys = None, {}
                 self._keys = _read(self._path)
                 self._stamp = stamp

@@ -165,8 +165,9 @@ class Protocol(asyncio.Protocol):
         version = parser.get_http_version().encode("ascii")
         lines = [b"%b %b HTTP/%b" % (parser.get_method(), self._url, version)]
         lines += [b"%b: %b" % each for each in headers.items() if each[0] not in _OFFER]
-        if b"close" in headers.get(b"connection", b"").lower():
-            lines.append(b"connection: close")
+        # Said in any case: what the offer said of the connection is left out.
+        keep = parser.should_keep_alive()
+        lines.append(b"connection: keep-alive" if keep else b"connection: close")
         return b"\r\n".join(lines) + _HEAD_END
 
     def pause_writing(self) -> None:
@@ -340,6 +341,10 @@ class Protocol(asyncio.Protocol):
     def _refuse(self, error: PenstockError) -> None:
         """Answer and hang up: what else comes cannot be made sense of, or is not wanted."""
         if self._closing:
+            return
+        if self._answering is not None:  # that answer is the last one; this would come before it
+            self._closing = True
+            self._ahead.clear()
             return
         path = self._url.decode("latin-1").partition("?")[0][:200]
         answer = self.door.refused(error, "", path, self._address)

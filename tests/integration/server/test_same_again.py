@@ -132,6 +132,13 @@ def test_who_offers_http2_is_answered_in_this_one(caller: Caller, ps: Any, piece
     assert stored(ps) == [*values, *values, b"end"]
 
 
+def test_who_offers_http2_and_wants_to_end_is_let_go(caller: Caller, ps: Any) -> None:
+    caller.sock.sendall(publish(b"one", b"connection: close", *OFFER))
+    assert caller.status() == 201
+    assert caller.sock.recv(1) == b""
+    assert stored(ps) == [b"one"]
+
+
 def test_offers_one_after_the_other_are_all_heard(caller: Caller, ps: Any) -> None:
     values = [b"%d" % number for number in range(50)]
     caller.sock.sendall(b"".join(publish(value, *OFFER) for value in values))
@@ -143,6 +150,19 @@ def test_nobody_is_connected_to_somewhere_else(caller: Caller, ps: Any) -> None:
     caller.sock.sendall(publish(b"one") + b"CONNECT elsewhere:80 HTTP/1.1\r\nhost: x\r\n\r\nbytes")
     assert (caller.status(), caller.status()) == (201, 400)
     assert stored(ps) == [b"one"]
+
+
+def test_what_is_no_request_is_not_answered_before_the_one_ahead_of_it(caller: Caller) -> None:
+    poll = b'{"wait": 0.2}'
+    lines = [
+        b"POST /v1/topics/orders/groups/g/receive HTTP/1.1",
+        b"host: x",
+        b"content-type: application/json",
+        b"content-length: %d" % len(poll),
+    ]
+    caller.sock.sendall(b"\r\n".join(lines) + b"\r\n\r\n" + poll + b"\0 is no request\r\n\r\n")
+    assert caller.status() == 200
+    assert caller.sock.recv(1) == b""
 
 
 def test_a_first_request_for_nothing_of_ours_may_come_in_pieces(caller: Caller) -> None:

@@ -105,8 +105,15 @@ def test_a_damaged_file_lets_nobody_in(
         KeyStore.open(tmp_path / "data")
 
 
-def test_where_it_is_not_known_whether_there_are_keys_nobody_is_let_in(tmp_path: Path) -> None:
-    (tmp_path / "keys.json").symlink_to("keys.json")  # a loop: there, and not to be reached
+@pytest.mark.parametrize("target", ["keys.json", "not-mounted/keys.json"])  # the first: a loop
+def test_where_it_is_not_known_whether_there_are_keys_nobody_is_let_in(
+    tmp_path: Path, target: str
+) -> None:
+    store = KeyStore.open(tmp_path)
+    assert store.empty
+    (tmp_path / "keys.json").symlink_to(target)
+    with pytest.raises(KeysUnreadable):
+        store.authenticate("psk_x_y")
     with pytest.raises(KeysUnreadable, match=r"keys\.json cannot be read"):
         KeyStore.open(tmp_path)
     with pytest.raises(KeysUnreadable):
