@@ -6,7 +6,8 @@ import argparse
 import multiprocessing
 import shutil
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 
 from bench import machine, report
@@ -27,7 +28,13 @@ def main() -> int:
     try:
         for name in options.suites:
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-                findings.append(alone.submit(run_suite, name, options).result())
+                running = alone.submit(run_suite, name, options)
+                with suppress(KeyboardInterrupt):  # it gets one too, and ends
+                    wait([running])
+                found, stopped = running.result()
+            findings.append(found)
+            if stopped is not None:
+                raise stopped
     except BaseException as exc:
         options.partial = True
         console.print(f"Stopped by {type(exc).__name__}; what was found until then:")

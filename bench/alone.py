@@ -16,15 +16,18 @@ from bench.suites import SUITES
 CACHE = Path(__file__).parent / ".cache"
 
 
-def run_suite(name: str, options: argparse.Namespace) -> Findings:
+def run_suite(name: str, options: argparse.Namespace) -> tuple[Findings, BaseException | None]:
+    """What it found and, if it did not come to its end, why."""
     findings = Findings(name)
     try:
         with Progress(terminal()) as progress:
             progress.say(f"{name}: {SUITES[name].__doc__.splitlines()[0]}")
             SUITES[name].run(_bench(options, findings, progress))
+    except BaseException as exc:  # noqa: BLE001 - raised where the others' findings are
+        return findings, exc
     finally:
         shutil.rmtree(runs_folder(CACHE), ignore_errors=True)
-    return findings
+    return findings, None
 
 
 def terminal() -> Console:

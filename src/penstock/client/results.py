@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -30,14 +30,11 @@ class Delayed(msgspec.Struct, frozen=True):
 class PublishedBatch:
     """Where the messages of a batch are, in the order in which they were given."""
 
-    def __init__(self, placed: Iterable[Placed]) -> None:
-        """They are gone through when somebody wants to know: most callers do not."""
+    def __init__(self, placed: Sequence[Placed]) -> None:
         self._placed = placed
 
     @property
     def placed(self) -> Sequence[Placed]:
-        if not isinstance(self._placed, Sequence):
-            self._placed = list(self._placed)
         return self._placed
 
     def __len__(self) -> int:

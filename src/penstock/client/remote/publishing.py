@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from penstock.broker.names import dedup_names
 from penstock.broker.settings import parse_ttl_us
-from penstock.broker.structs import DelayedIds
+from penstock.broker.structs import DelayedIds, Placed
 from penstock.client.arguments import Messages, as_batch, moments_us
 from penstock.client.base import P, S
 from penstock.client.remote.asking import decode
@@ -72,7 +73,7 @@ class Publishing(Calls[S, P]):
         runs = yield from self._send(path + options, encode_new(batch, ids))
         if runs.delayed_count:
             return Delayed(_delayed_ids(runs)[0], runs.deliver_at_us or 0)
-        (published,) = PublishedBatch(map(placed_of, runs.runs))
+        (published,) = _PublishedFarAway(runs)
         return published
 
     def ask_publish_batch(
@@ -103,7 +104,7 @@ class Publishing(Calls[S, P]):
             numbers = dict(zip(("producer_id", "epoch", "sequence"), producer or (), strict=False))
             path += _options(ttl, None, None, partition, **numbers)
         runs = yield from self._send(path, encode_new(batch, ids))
-        return PublishedBatch(map(placed_of, runs.runs))
+        return _PublishedFarAway(runs)
 
     def ask_schedule_batch(
         self,
@@ -148,6 +149,17 @@ class Publishing(Calls[S, P]):
     def _send(self, path: str, body: bytes) -> Steps[PublishedRuns]:
         request = Request("POST", path, body, ARROW_TYPE)
         return decode((yield from self._asking.ask(request)), PublishedRuns)
+
+
+class _PublishedFarAway(PublishedBatch):
+    """Worked out of the answer when somebody wants to know: most callers do not."""
+
+    def __init__(self, runs: PublishedRuns) -> None:
+        self._runs = runs.runs
+
+    @cached_property
+    def placed(self) -> list[Placed]:
+        return [placed_of(run) for run in self._runs]
 
 
 def _few_values(messages: Any, keys: Any, headers: Any, priority: Any) -> Batch | None:
