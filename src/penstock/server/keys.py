@@ -207,8 +207,8 @@ class KeyStore:
 def _may_be_there(path: str) -> bool:
     """Whether there is anything of that name, to be looked at.
 
-    Asked with every request to a server without keys, where `os.stat` would take five times as long
-    to make its exception.
+    Asked with every request to a server without keys, where `os.stat` would take more than twice as
+    long, most of it for its exception.
     """
     return not _CAN_ASK or os.access(path, os.F_OK, effective_ids=True, follow_symlinks=False)
 
