@@ -336,4 +336,18 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
         "        return Lease(nonce, deadline_ns, self._names[0], wall_us, (part,))\n",
         LEASES,
     ),
+    Bug(
+        "what comes in another lane is not seen while one has messages",
+        "delivery/lanes.py",
+        "        if alone is not None and end == self._end and alone._stop > alone._first:\n",
+        "        if alone is not None and alone._stop > alone._first:\n",
+        LANES,
+    ),
+    Bug(
+        "lanes that go back are taken for empty while one has messages",
+        "delivery/lanes.py",
+        "    def back_to(self, offset: int) -> None:\n        self._alone = None\n",
+        "    def back_to(self, offset: int) -> None:\n",
+        LANES,
+    ),
 ]

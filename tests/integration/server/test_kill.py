@@ -140,6 +140,7 @@ def test_nothing_acknowledged_is_lost_and_clients_carry_on(tmp_path: Path) -> No
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(0)
 def test_nothing_acknowledged_is_lost_over_many_kills(tmp_path: Path) -> None:
     for turn in range(10):
         run(tmp_path / f"data-{turn}", kills=10, seed=random.randrange(1 << 32))

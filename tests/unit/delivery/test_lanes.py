@@ -228,3 +228,23 @@ def test_whatever_is_there_is_handed_out(counts: list[int], asks: list[int], boo
 
 def test_the_weights_are_those_of_the_documentation() -> None:
     assert WEIGHTS == (50, 25, 15, 7, 3)
+
+
+def test_lanes_that_go_back_find_what_is_there_now() -> None:
+    source, lanes = MemorySource(), Lanes((0, 0, 0, 0, 0))
+    source.publish(5)
+    assert lanes.look(source, 5, as_it_is) == 1 << 2
+    lanes.back_to(3)  # the log has lost its end; others came in its place
+    source.end = 3
+    source.publish(2, priority=0)
+    assert lanes.look(source, 5, as_it_is) == 1 << 2 | 1
+
+
+def test_lanes_that_skip_what_one_had_find_the_others() -> None:
+    source, lanes = MemorySource(), Lanes((0, 0, 0, 0, 0))
+    source.publish(3)
+    assert lanes.look(source, 3, as_it_is) == 1 << 2
+    lanes.skip_to(3)
+    assert lanes.look(source, 3, as_it_is) == 0
+    source.publish(1, priority=4)
+    assert lanes.look(source, 4, as_it_is) == 1 << 4
