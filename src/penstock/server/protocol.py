@@ -99,6 +99,8 @@ class Protocol(asyncio.Protocol):
         self._connections.add(self)
         peer = transport.get_extra_info("peername")
         self._address = peer[0] if isinstance(peer, tuple) else ""
+        if self.door.stopping:  # it came too late to be told with the others
+            self.shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
