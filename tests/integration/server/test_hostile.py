@@ -290,6 +290,7 @@ def test_who_does_not_take_its_answers_is_cut_off(broker: Broker) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.connect(("127.0.0.1", server.port))
             sock.sendall(b"GET /v1/topics/orders/messages HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert sock.recv(12) == b"HTTP/1.1 200"
             deadline = time.monotonic() + 10
             while server.server.server_state.connections:
                 assert time.monotonic() < deadline
