@@ -24,6 +24,7 @@ from penstock.record.schema import BITS, Priority, parse_priority, schema_of
 _VALUE = BITS["value"]
 _SCHEMA = schema_of(_VALUE)
 _BINARY = pa.binary()
+_BIG_ENDIAN = sys.byteorder == "big"
 
 WORTH_IT_MAX = 200
 """So many messages are laid down faster this way; Arrow is faster with more."""
@@ -107,9 +108,8 @@ class Plain(Batch):
         value_bytes = ends[-1]
         if value_bytes >= 1 << 31:
             raise InvalidInput("value: more than 2 GB in one batch; send it in parts")
-        gap = b"" if len(payloads) % 2 else bytes(4)  # Arrow pads everything to 8 bytes
-        head, packed = _head(len(payloads), value_bytes), struct.pack(f"<{len(ends)}i", *ends)
-        return head, packed, gap, *payloads, bytes(-value_bytes % 8)
+        head, gap, padding = around(len(payloads), value_bytes)
+        return head, struct.pack(f"<{len(ends)}i", *ends), gap, *payloads, padding
 
 
 class Single(Plain):
@@ -163,19 +163,41 @@ def body_of(values: pa.BinaryArray) -> list[bytes | pa.Buffer] | None:
 
     None for a column that Arrow would lay down otherwise than it lies in memory.
     """
+    lying = as_it_lies(values)
+    if lying is None:
+        return None
+    rows, value_bytes, ends, data = lying
+    head, gap, padding = around(rows, value_bytes)
+    parts: list[bytes | pa.Buffer] = [b"".join((head, ends, gap)), data]
+    if padding:
+        parts.append(padding)
+    return parts
+
+
+def as_it_lies(values: pa.BinaryArray) -> tuple[int, int, memoryview, pa.Buffer] | None:
+    """A column in memory: how many values, of how many bytes, where each ends, and their bytes.
+
+    None for a column that Arrow would lay down otherwise, and for an empty one.
+    """
     rows, (validity, ends, data) = len(values), values.buffers()
-    if validity is not None or values.offset or data is None:
+    if not rows or validity is not None or values.offset or data is None or _BIG_ENDIAN:
         return None
     numbers = memoryview(ends)[: 4 * rows + 4].cast("i")
-    last = numbers[rows]
-    if numbers[0] or sys.byteorder == "big":
+    if numbers[0]:
         return None
+    value_bytes = numbers[rows]
+    if data.size != value_bytes:
+        data = data.slice(0, value_bytes)
+    return rows, value_bytes, numbers, data
+
+
+def around(rows: int, value_bytes: int) -> tuple[bytes, bytes, bytes]:
+    """What an Arrow IPC message has before the ends, after them, and after the values.
+
+    Arrow pads everything to 8 bytes.
+    """
     gap = b"" if rows % 2 else bytes(4)
-    start = b"".join((_head(rows, last), numbers, gap))
-    parts: list[bytes | pa.Buffer] = [start, data if data.size == last else data.slice(0, last)]
-    if last % 8:
-        parts.append(bytes(-last % 8))
-    return parts
+    return _head(rows, value_bytes), gap, bytes(-value_bytes % 8)
 
 
 class Laid(Plain):

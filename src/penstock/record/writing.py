@@ -25,7 +25,7 @@ from penstock.record.frame import (
     MAGIC,
     VERSION,
 )
-from penstock.record.plain import Plain, Single, body_of
+from penstock.record.plain import Plain, Single, around, as_it_lies, body_of
 from penstock.record.schema import BITS, ROWS_MAX, Priority, schema_of
 
 COMPRESS_BYTES_MIN = 1024
@@ -38,6 +38,7 @@ _JOIN_BYTES_MAX = 8192  # of the start of a body that is put into one piece with
 _SHAPE = struct.Struct("<BBBBHHII")  # version up to raw_bytes
 _COUNTS = struct.Struct("<II")  # span and row_count
 _WRITER = struct.Struct("<qqII")  # producer_id up to term
+_ENDS = struct.Struct("<ii")  # of one value
 _CHECKED = struct.Struct("<16sq8sqq24s16s")  # the header of frame.py from there on, of these
 
 _NORMAL = int(Priority.NORMAL)
@@ -85,37 +86,54 @@ def encode(
     `stamp_us` is the time of messages that bring none. `span` is given by compaction, where rows
     are missing.
     """
-    first = last = stamp_us if batch.timestamp_us is None else batch.timestamp_us
+    if batch.timestamp_us is not None:
+        stamp_us = batch.timestamp_us
+    try:
+        if batch.columns == _VALUE and span is None:
+            if type(batch) is Single:
+                if len(batch.value) <= SINGLE_BYTES_MAX and by is NOBODY:
+                    return encode_single(batch.value, base_offset, ulid, stamp_us, batch.priority)
+            elif codec == "none" and not isinstance(batch, Plain):
+                frame = _encode_values(
+                    batch.values, base_offset, ulid, stamp_us, batch.priority, by
+                )
+                if frame is not None:
+                    return frame
+        return _encode_any(batch, base_offset, ulid, stamp_us, codec, by, span)
+    except struct.error as exc:
+        raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
+
+
+def _encode_any(
+    batch: Batch,
+    base_offset: int,
+    ulid: int,
+    stamp_us: int,
+    codec: str,
+    by: Writer,
+    span: int | None,
+) -> EncodedFrame:
+    """Any batch at all, step by step."""
     rows, columns, priorities = len(batch), batch.columns, 1 << batch.priority
+    first = last = stamp_us
     parts = None
-    if columns == _VALUE:
-        if (
-            type(batch) is Single
-            and len(batch.value) <= SINGLE_BYTES_MAX
-            and span is None
-            and by is NOBODY
-        ):
-            return encode_single(batch.value, base_offset, ulid, last, batch.priority)
-        if rows:
-            parts = [batch.body()] if isinstance(batch, Plain) else body_of(batch.values)
+    if columns == _VALUE and rows:
+        parts = [batch.body()] if isinstance(batch, Plain) else body_of(batch.values)
     if parts is None:
-        columns, parts, first, last, priorities = _encode_body(batch, rows, first)
+        columns, parts, first, last, priorities = _encode_body(batch, rows, stamp_us)
     raw_bytes = stored_bytes = sum(map(len, parts))
     codec_number = 0
     if codec != "none" and COMPRESS_BYTES_MIN <= raw_bytes <= BODY_BYTES_MAX:
         parts, codec_number = _compress(parts, codec)
         stored_bytes = sum(map(len, parts))
     span = rows if span is None else span
-    try:
-        frame_bytes, shape, counts, padding = _known(
-            codec_number, priorities, columns, stored_bytes, raw_bytes, span, rows
-        )
-        writer = _NOBODY if by is NOBODY else _WRITER.pack(*by)
-        checked = _CHECKED.pack(
-            shape, base_offset, counts, first, last, writer, ulid.to_bytes(16, "big")
-        )
-    except struct.error as exc:
-        raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
+    frame_bytes, shape, counts, padding = _known(
+        codec_number, priorities, columns, stored_bytes, raw_bytes, span, rows
+    )
+    writer = _NOBODY if by is NOBODY else _WRITER.pack(*by)
+    checked = _CHECKED.pack(
+        shape, base_offset, counts, first, last, writer, ulid.to_bytes(16, "big")
+    )
     if padding:
         parts.append(padding)
     crc = crc32c(checked)
@@ -156,34 +174,85 @@ def _known(
     return frame_bytes, shape, _COUNTS.pack(span, rows), bytes(-stored_bytes % 8)
 
 
+def _encode_values(
+    values: pa.BinaryArray,
+    base_offset: int,
+    ulid: int,
+    stamp_us: int,
+    priority: int,
+    by: Writer,
+) -> EncodedFrame | None:
+    """What `encode` makes of a column of values and nothing else, if it can be done at once."""
+    lying = as_it_lies(values)
+    if lying is None:
+        return None
+    rows, value_bytes, ends, data = lying
+    frame_bytes, body_bytes, shape, counts, head, gap, padding = _template(
+        rows, value_bytes, priority
+    )
+    writer = _NOBODY if by is NOBODY else _WRITER.pack(*by)
+    header = _CHECKED.pack(
+        shape, base_offset, counts, stamp_us, stamp_us, writer, ulid.to_bytes(16, "big")
+    )
+    checked = b"".join((header, head, ends, gap))
+    crc = crc32c(data, crc32c(checked))
+    if padding:
+        crc = crc32c(padding, crc)
+    start = MAGIC + crc.to_bytes(4, "little")
+    buffers: list[bytes | pa.Buffer]
+    if len(checked) <= _JOIN_BYTES_MAX:
+        buffers = [start + checked, data]
+    else:
+        buffers = [start, checked, data]
+    if padding:
+        buffers.append(padding)
+    return EncodedFrame(
+        buffers,
+        frame_bytes,
+        body_bytes,
+        base_offset,
+        base_offset + rows,
+        rows,
+        stamp_us,
+        1 << priority,
+    )
+
+
 def encode_single(
     value: bytes, base_offset: int, ulid: int, stamp_us: int, priority: int = _NORMAL
 ) -> EncodedFrame:
-    """What `encode` makes of one message that has a short value and nothing else, but at once."""
-    frame_bytes, body_bytes, shape, counts, start, end = _single_template(len(value), priority)
-    try:
-        header = _CHECKED.pack(
-            shape, base_offset, counts, stamp_us, stamp_us, _NOBODY, ulid.to_bytes(16, "big")
-        )
-    except struct.error as exc:
-        raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
-    checked = b"".join((header, start, value, end))
+    """The same of one message whose value is short."""
+    frame_bytes, body_bytes, shape, counts, start, padding = _single_template(len(value), priority)
+    header = _CHECKED.pack(
+        shape, base_offset, counts, stamp_us, stamp_us, _NOBODY, ulid.to_bytes(16, "big")
+    )
+    checked = b"".join((header, start, value, padding))
     buffers = [MAGIC + crc32c(checked).to_bytes(4, "little") + checked]
     return EncodedFrame(
         buffers, frame_bytes, body_bytes, base_offset, base_offset + 1, 1, stamp_us, 1 << priority
     )
 
 
+@lru_cache(maxsize=1024)
+def _template(
+    rows: int, value_bytes: int, priority: int
+) -> tuple[int, int, bytes, bytes, bytes, bytes, bytes]:
+    """How long frame and body are, and what is the same in all with so many values and bytes."""
+    head, gap, padding = around(rows, value_bytes)
+    body_bytes = len(head) + 4 * (rows + 1) + len(gap) + value_bytes + len(padding)
+    frame_bytes, shape, counts, _ = _known(
+        0, 1 << priority, _VALUE, body_bytes, body_bytes, rows, rows
+    )
+    return frame_bytes, body_bytes, shape, counts, head, gap, padding
+
+
 @lru_cache(maxsize=1024)  # lengths come again, above all those of a journal's entries
 def _single_template(
     value_bytes: int, priority: int
 ) -> tuple[int, int, bytes, bytes, bytes, bytes]:
-    """How long frame and body are, and what is the same in all with a value of that length."""
-    body = Single(bytes(value_bytes)).body()
-    frame_bytes, shape, counts, _ = _known(0, 1 << priority, _VALUE, len(body), len(body), 1, 1)
-    value_at = len(body) - (value_bytes + 7 & ~7)
-    padding = bytes(-value_bytes % 8)
-    return frame_bytes, len(body), shape, counts, body[:value_at], padding
+    """The same for one value; its end is known too."""
+    frame_bytes, body_bytes, shape, counts, head, _, padding = _template(1, value_bytes, priority)
+    return frame_bytes, body_bytes, shape, counts, head + _ENDS.pack(0, value_bytes), padding
 
 
 def _encode_body(

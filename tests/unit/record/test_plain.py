@@ -39,6 +39,14 @@ def test_the_frame_of_several_is_to_the_byte_what_arrow_writes(values: list[byte
     assert plain.values.to_pylist() == values
 
 
+@pytest.mark.parametrize("rows", [1, 2, 999, 1000, 1999, 2000, 2001, 10_000])
+def test_a_batch_of_any_length_is_the_same_frame_from_objects_and_from_columns(rows: int) -> None:
+    values = [b"%d" % row for row in range(rows)]
+    frame = written(Batch.build(values))
+    assert frame == written(Plain(values))
+    assert decode(memoryview(frame)).batch.values.to_pylist() == values
+
+
 def serialized(values: pa.BinaryArray) -> bytes:
     schema = schema_of(BITS["value"])
     return bytes(pa.RecordBatch.from_arrays([values], schema=schema).serialize())
