@@ -45,7 +45,8 @@ from penstock.record.writing import (
 _logger = logging.getLogger("penstock.log")
 
 _UNSYNCED_SEGMENTS_MAX = 8  # sealed ones that wait for their fsync before the writer has to wait
-_ROOM_CHECK_BYTES = 1 << 20  # free space is looked at once for so much written
+_UNLOOKED_BYTES_MAX = 16 << 20  # written before anybody looks again whether there is room
+_UNLOOKED_PART = 1000  # of the room that there is: many logs may write to one disk
 
 
 class LocalLog(DurableLog):
@@ -339,7 +340,8 @@ class LocalLog(DurableLog):
         self._roomy_until = 0  # if there is none, the next one looks too
         config = self.config
         free = self._files.free_bytes(self.folder)
-        if free < config.free_bytes_min + frame_bytes:
+        spare_bytes = free - config.free_bytes_min
+        if spare_bytes < frame_bytes:
             raise DiskFull(
                 f"{self.folder}: {free >> 20} MB free on its disk; writes stop below "
                 f"{config.free_bytes_min >> 20} MB. They go on when there is room."
@@ -353,9 +355,8 @@ class LocalLog(DurableLog):
             size_bytes = 0
         if not size_bytes:
             self._active_since_us = now_us
-        self._roomy_until = min(
-            size_bytes + max(frame_bytes, _ROOM_CHECK_BYTES), config.segment_bytes
-        )
+        unlooked_bytes = min(spare_bytes // _UNLOOKED_PART, _UNLOOKED_BYTES_MAX)
+        self._roomy_until = min(size_bytes + max(frame_bytes, unlooked_bytes), config.segment_bytes)
         self._roll_at_us = self._active_since_us + age_us
 
     def _not_written(self, frame: EncodedFrame, exc: OSError) -> LogError:

@@ -31,6 +31,7 @@ def test_writes_are_refused_below_the_floor_and_go_on_above_it(
 
 def test_every_write_is_refused_until_there_is_room(open_log: Opener, files: WatchedFiles) -> None:
     log = open_log(free_bytes_min=100 * MEGABYTE)
+    files.free = 200 * MEGABYTE
     log.append(Batch.build(["a"]))
     files.free = 0
     with pytest.raises(DiskFull):
@@ -51,16 +52,28 @@ def test_the_room_for_the_message_itself_counts(open_log: Opener, files: Watched
     log.append(Batch.build([b"x" * MEGABYTE]))
 
 
-def test_the_disk_is_not_asked_for_its_room_at_every_write(
+@pytest.mark.parametrize(
+    ("spare_bytes", "asked"),
+    [(10_000 * MEGABYTE, 1), (1000 * MEGABYTE, 4), (100 * MEGABYTE, 32), (MEGABYTE // 2, 40)],
+)
+def test_the_less_room_there_is_the_sooner_the_disk_is_asked_again(
+    open_log: Opener, files: WatchedFiles, spare_bytes: int, asked: int
+) -> None:
+    log = open_log(free_bytes_min=100 * MEGABYTE)
+    files.free = 100 * MEGABYTE + spare_bytes
+    for _ in range(40):
+        log.append(Batch.build([b"x" * (MEGABYTE // 10)]))
+    assert files.count("free_bytes") == pytest.approx(asked, rel=0.3)
+
+
+def test_however_much_room_there_is_the_disk_is_asked_now_and_then(
     open_log: Opener, files: WatchedFiles
 ) -> None:
     log = open_log()
-    for _ in range(100):
-        log.append(Batch.build([b"x" * 1000]))
-    assert files.count("free_bytes") == 1
-    for _ in range(5):
+    files.free = 1 << 60
+    for _ in range(33):
         log.append(Batch.build([b"x" * MEGABYTE]))
-    assert files.count("free_bytes") >= 5
+    assert files.count("free_bytes") == 3
 
 
 def test_a_write_that_finds_no_room_is_as_if_it_never_was(
