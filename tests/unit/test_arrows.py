@@ -14,7 +14,7 @@ import pytest
 
 SRC = Path(__file__).parents[2] / "src"
 
-BASE = {"errors", "clock", "config", "durations", "spelling"}
+BASE = {"errors", "clock", "config", "durations", "forks", "spelling"}
 CORE = BASE | {"record", "log", "delivery", "group", "broker"}
 ROOMS_ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -22,6 +22,7 @@ ROOMS_ALLOWED: dict[str, set[str]] = {
     "config": {"errors", "clock"},
     "durations": {"errors"},
     "spelling": set(),
+    "forks": set(),
     "keywords": {"errors", "spelling"},
     "configuration": BASE,
     "record": BASE,

@@ -62,6 +62,7 @@ from penstock.errors import (
     PenstockError,
     TopicExists,
 )
+from penstock.forks import abandon_in_children
 from penstock.log.base import Appended, Batches
 from penstock.log.commit import Committer
 from penstock.log.files import DiskFiles, FileSystem
@@ -100,7 +101,7 @@ class Broker:
         self.clock = clock or SystemClock()
         self._files = files or DiskFiles()
         self._lock = threading.RLock()
-        self._closed = False
+        self._closed = self._abandoned = False
         self._topics: dict[TopicName, Topic] = {}
         self._chores: dict[TopicName, TopicChores] = {}
 
@@ -132,6 +133,7 @@ class Broker:
             raise
         if housekeeping:
             self._housekeeper.start()
+        abandon_in_children(self)
 
     # Topics.
 
@@ -474,6 +476,12 @@ class Broker:
                     closing.callback(topic.waiters.notify)
                     closing.callback(topic.close)
 
+    def abandon(self) -> None:
+        """This is a forked process: the data folder is its parent's."""
+        self._lock = threading.RLock()
+        self._closed = self._abandoned = True
+        self._topics = {}  # whoever looks for one is told
+
     @property
     def closed(self) -> bool:
         return self._closed
@@ -492,6 +500,11 @@ class Broker:
     # Inside.
 
     def _check_open(self) -> None:
+        if self._abandoned:
+            raise BrokerClosed(
+                f"the broker on {self.folder} was opened by the process that this one was forked "
+                "from; connect after the fork, or serve the folder (penstock serve) for both"
+            )
         if self._closed:
             raise BrokerClosed(f"the broker on {self.folder} was closed; connect again to go on")
 

@@ -50,6 +50,7 @@ class DurableLog(SegmentReader):
         self._write_lock = threading.Lock()
         self._commit_lock = threading.Lock()  # taken before the write lock, never after it
         self._closed = False
+        self._abandoned = False
         self._failure: LogFailed | None = None
         self._unsynced: list[Unsynced] = []
         self._unnamed: Segment | None = None
@@ -64,7 +65,7 @@ class DurableLog(SegmentReader):
 
     def sync(self) -> None:
         """Make everything durable that was appended so far, whatever the policy."""
-        self._check_open()
+        self.check_open()
         self._commit(active_too=True)
         if self._failure:
             raise self._failure
@@ -169,12 +170,18 @@ class DurableLog(SegmentReader):
         if failed:
             raise failed
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise LogClosed if it is."""
+        if self._abandoned:
+            raise LogClosed(
+                f"the log {self.folder} was opened by the process that this one was forked from, "
+                "which goes on with it; open what you need after the fork"
+            )
         if self._closed:
             raise LogClosed(f"the log {self.folder} is closed")
 
     def _check_writable(self) -> None:
-        self._check_open()
+        self.check_open()
         if self._failure:
             raise self._failure
 

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import pyarrow as pa
 
 from penstock.errors import DataFolderInUse
+from penstock.forks import abandon_in_children
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
@@ -177,9 +178,17 @@ class DiskLock:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        abandon_in_children(self)
 
     def release(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        fcntl.flock(fd, fcntl.LOCK_UN)  # also if a forked process has not closed it yet
+        os.close(fd)
+
+    def abandon(self) -> None:
+        """This is a forked process: the lock is its parent's, and stays."""
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 class _Window(NamedTuple):

@@ -19,6 +19,7 @@ from penstock.errors import (
     LogFailed,
     MessageTooLarge,
 )
+from penstock.forks import abandon_in_children
 from penstock.log.base import DONE, Appended
 from penstock.log.commit import SHARED, Committer
 from penstock.log.compact import Compaction, compact
@@ -73,8 +74,9 @@ class LocalLog(DurableLog):
 
         `lock=False` is for a caller that holds the lock on the data folder above this one.
         """
+        # Absolute, since the process may go to another folder while the log is open.
         return cls(
-            os.fspath(folder),
+            os.fspath(folder) if files else os.path.abspath(folder),
             config or LogConfig(),
             clock or SystemClock(),
             files or DiskFiles(),
@@ -127,6 +129,7 @@ class LocalLog(DurableLog):
         self._active_since_us = self._first_write_us()
         for damage in found.damage:
             self._report(damage)
+        abandon_in_children(self)
 
     def append(
         self,
@@ -197,7 +200,7 @@ class LocalLog(DurableLog):
         if before > self._durable_end or self._unsynced:
             self.sync()  # a segment that is sealed after it went would leave its index behind
         with self._commit_lock:
-            self._check_open()
+            self.check_open()
             try:
                 write_start(self._files, self.folder, before)
             except OSError as exc:
@@ -282,6 +285,8 @@ class LocalLog(DurableLog):
             if self._released:
                 return
             self._closed = True
+        with self._compact_lock:  # a compaction sees that it is to end, and leaves nothing undone
+            pass
         self._commit(active_too=True)
         with self._commit_lock:
             if self._released:
@@ -296,6 +301,12 @@ class LocalLog(DurableLog):
         self._notify()
         if self._failure and self._durable_end < self._end:
             raise self._failure
+
+    def abandon(self) -> None:
+        """This is a forked process: the log is its parent's."""
+        self._write_lock, self._commit_lock = threading.Lock(), threading.Lock()
+        self._compact_lock, self._news = threading.Lock(), threading.Condition()
+        self._closed = self._released = self._abandoned = True
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.client.remote.http import Address, Reader, Reply, Request, Writer
 from penstock.errors import BrokerClosed, Unavailable
+from penstock.forks import abandon_in_children
 
 CONNECT_TIMEOUT_S = 5.0
 _FRESH_S = 1.0  # so young, an idle connection is not asked whether it is still open
@@ -43,6 +44,15 @@ class Connections:
         self._busy: set[_Connection] = set()
         self._lock = threading.Lock()
         self._closed = False
+        abandon_in_children(self)
+
+    def abandon(self) -> None:
+        """This is a forked process: these connections are its parent's; it makes its own."""
+        self._lock = threading.Lock()
+        for connection in [*self._idle, *self._busy]:
+            connection.close()
+        self._idle.clear()
+        self._busy.clear()
 
     def exchange(self, request: Request) -> Reply:
         """Send a request and wait for its answer."""
