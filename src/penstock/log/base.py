@@ -44,6 +44,8 @@ class Damage(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
+        if self.first_offset == self.next_offset:
+            return f"{self.segment}: {self.reason}"
         return (
             f"{self.segment} at byte {self.position}: offsets {self.first_offset} up to "
             f"{self.next_offset} are lost: {self.reason}"

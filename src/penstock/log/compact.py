@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import DiskFull, LogError, OffsetOutOfRange
+from penstock.errors import DiskFull, LogClosed, LogError, OffsetOutOfRange
 from penstock.log.files import File, FileSystem, is_out_of_room
 from penstock.log.index import SegmentIndex
 from penstock.log.recovery import remove_segments, seal
@@ -60,6 +60,7 @@ def compact(log: LocalLog, files: FileSystem, now_us: int, *, keyed: bool) -> Co
     after: list[Segment] = []
     removed = 0
     for group in _groups(sealed, log.config.segment_bytes):
+        log.check_open()
         rewrite = _Rewrite(log, files, group, keep)
         try:
             if rewrite.is_worthwhile():
@@ -67,6 +68,8 @@ def compact(log: LocalLog, files: FileSystem, now_us: int, *, keyed: bool) -> Co
                 removed += rewrite.removed
             else:
                 after += group
+                if rewrite.is_damaged:  # what was deleted may be in it, and must not come back
+                    keep = keep._replace(deletions=True)
         except FileNotFoundError as exc:
             if set(group) <= set(log.segments):
                 raise LogError(f"{log.folder}: a segment is missing: {exc}") from exc
@@ -87,6 +90,8 @@ class _Keep(NamedTuple):
     now_us: int
     latest: np.ndarray[Any, np.dtype[np.int64]] | None
     """The last offset of every key, ascending; None for a log without keys."""
+    deletions: bool = False
+    """Whether also those stay that deleted a key long ago."""
 
     def mask(self, batch: Batch) -> np.ndarray[Any, np.dtype[np.bool_]]:
         offsets = batch.offset_numbers()
@@ -97,6 +102,8 @@ class _Keep(NamedTuple):
         if self.latest is not None and batch.columns & BITS["key"]:
             has_key = np.asarray(pc.is_valid(batch.keys))
             deletes = has_key & np.asarray(pc.is_null(batch.values))
+            if self.deletions:
+                deletes[:] = False
             forgotten = deletes & (batch.timestamps_us() < self.now_us - TOMBSTONE_US)
             keep &= ~has_key | (np.isin(offsets, self.latest) & ~forgotten)
         return keep
@@ -149,6 +156,7 @@ class _Rewrite:
         self.group = group
         self.keep = keep
         self.removed = 0
+        self.is_damaged = False
         self.new = Segment(log.folder, group[0].base_offset, _next_generation(group))
         self.new.index = SegmentIndex(log.config.index_interval_bytes)
 
@@ -158,8 +166,9 @@ class _Rewrite:
         removes = len(self.group) > 1
         for segment in self.group:
             buffer = self.files.map(segment.path, 0, segment.size_bytes)
-            for item in walk(buffer, segment.base_offset):
+            for item in walk(buffer, segment.base_offset, segment.next_offset):
                 if isinstance(item, Broken):
+                    self.is_damaged = True
                     return False
                 frames += 1
                 room -= item.header.raw_bytes
@@ -185,10 +194,10 @@ class _Rewrite:
             seal(self.files, self.new)
             self.files.rename(path + ".tmp", path)
             self.files.sync_folder(self.log.folder)
-        except OSError as exc:
+        except (OSError, LogClosed) as exc:
             with suppress(OSError):  # what stays behind is removed at the next open
                 self.files.remove(path + ".tmp")
-            if isinstance(exc, FileNotFoundError):
+            if isinstance(exc, FileNotFoundError | LogClosed):
                 raise
             error = DiskFull if is_out_of_room(exc) else LogError
             raise error(f"{path}: compaction stopped, nothing is lost: {exc}") from exc
@@ -214,7 +223,8 @@ class _Rewrite:
         """Each frame with the rows that stay, and its bytes if they can stay as they are."""
         for segment in self.group:
             buffer = self.files.map(segment.path, 0, segment.size_bytes)
-            for item in walk(buffer, segment.base_offset):
+            for item in walk(buffer, segment.base_offset, segment.next_offset):
+                self.log.check_open()
                 if isinstance(item, Broken):
                     raise LogError(f"{segment.path}: damaged at byte {item.position}")
                 header, batch = decode(buffer, item.position)

@@ -50,7 +50,7 @@ class SegmentLook:
         # A compacted segment was synced before it got its name: none of it can be unfinished.
         durable = durable if not segment.generation else 1 << 63
         told = 0
-        for item in walk(data, segment.base_offset):
+        for item in walk(data, segment.base_offset, segment.limit):
             if isinstance(item, Found):
                 self._found(item, data, start)
             elif item.first_offset >= durable:

@@ -15,7 +15,12 @@ DURABLE_FILE = "durable"
 START_FILE = "start"
 
 _MARK = struct.Struct("<qI")  # an offset, and its CRC32C
+_READS = 3  # another process may be overwriting it at this moment
 _logger = logging.getLogger("penstock.log")
+
+
+class MarkDamaged(Exception):
+    """The file is there, and does not hold an offset with its checksum."""
 
 
 class DurableMark:
@@ -67,12 +72,21 @@ def encode_mark(offset: int) -> bytes:
 def read_mark(files: FileSystem, path: str) -> int | None:
     """The offset in such a file; None if it is not there, or not as it was written."""
     try:
-        data = files.read(path)
-    except FileNotFoundError:
+        return read_mark_or_raise(files, path)
+    except MarkDamaged:
         return None
-    if len(data) != _MARK.size or data != encode_mark(int(_MARK.unpack(data)[0])):
-        return None
-    return int(_MARK.unpack(data)[0])
+
+
+def read_mark_or_raise(files: FileSystem, path: str) -> int | None:
+    """The offset in such a file; None if it is not there, MarkDamaged if something else is."""
+    for _ in range(_READS):
+        try:
+            data = files.read(path)
+        except FileNotFoundError:
+            return None
+        if len(data) == _MARK.size and data == encode_mark(int(_MARK.unpack(data)[0])):
+            return int(_MARK.unpack(data)[0])
+    raise MarkDamaged
 
 
 def _overwrite(files: FileSystem, path: str, mark: bytes) -> None:

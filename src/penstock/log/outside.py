@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from types import TracebackType
@@ -9,9 +10,16 @@ from typing import Self
 
 from penstock.config import LogConfig
 from penstock.errors import FrameError, LogError, LogNotFound
+from penstock.log.base import Damage
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.index import IndexDamaged, SegmentIndex
-from penstock.log.marks import DURABLE_FILE, START_FILE, read_mark
+from penstock.log.marks import (
+    DURABLE_FILE,
+    START_FILE,
+    MarkDamaged,
+    read_mark,
+    read_mark_or_raise,
+)
 from penstock.log.reader import SegmentList, SegmentReader
 from penstock.log.recovery import list_segments
 from penstock.log.segment import Broken, Segment, load_index, walk
@@ -30,7 +38,8 @@ class LogReader(SegmentReader):
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, files: FileSystem | None = None) -> Self:
-        reader = cls(os.fspath(folder), files or DiskFiles(), LogConfig().index_interval_bytes)
+        path = os.fspath(folder) if files else os.path.abspath(folder)
+        reader = cls(path, files or DiskFiles(), LogConfig().index_interval_bytes)
         reader.refresh()
         return reader
 
@@ -40,17 +49,27 @@ class LogReader(SegmentReader):
 
     def refresh(self) -> None:
         """Learn of messages, segments and trims since the last look."""
+        short: tuple[int, int] | None = None
         for _ in range(_RETRIES):
             try:
-                self._look()
-                return
+                durable = self._look()
             except FileNotFoundError:
                 continue  # a segment was trimmed or compacted between two of our steps
+            if durable <= self._end:
+                return
+            # A listing may miss files that are exchanged meanwhile: so this has to be seen twice.
+            if short == (self._end, durable):
+                last = self._list.segments[-1]
+                reason = "they were durable, and are gone"
+                self._report(Damage(last.name, last.size_bytes, self._end, durable, reason))
+                self._end = durable
+                return
+            short = self._end, durable
         raise LogError(f"{self.folder}: its files change faster than they can be read")
 
-    def wait(self, offset: int, timeout_s: float) -> bool:
+    def wait(self, offset: int, timeout_s: float | None = None) -> bool:
         """Wait until a message at an offset or beyond is durable; False when time is up."""
-        deadline = time.monotonic() + timeout_s
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while self._end <= offset:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
@@ -76,28 +95,35 @@ class LogReader(SegmentReader):
     def _moved_on(self) -> None:
         self.refresh()
 
-    def _look(self) -> None:
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def _look(self) -> int:
+        """Learn what there is; up to where it should be."""
         try:
-            durable = read_mark(self._files, os.path.join(self.folder, DURABLE_FILE))
+            durable = read_mark(self._files, self._path(DURABLE_FILE))
             segments, _ = list_segments(self._files, self.folder)
         except (FileNotFoundError, NotADirectoryError):
             segments = []
         if not segments:
             raise LogNotFound(f"there is no log in {self.folder}")
-        if durable is None:
-            durable = self._end  # being written at this moment; the next look sees it
         known = {segment.path: segment for segment in self._list.segments}
         kept: list[Segment] = []
         for found in segments:
             if kept and found.base_offset < kept[-1].next_offset:
                 continue  # its messages are in a compacted segment
             segment = known.get(found.path, found)
-            self._learn(segment, durable)
+            self._learn(segment, self._end if durable is None else durable)
             kept.append(segment)
         self._list = SegmentList.of(kept)
-        start = read_mark(self._files, os.path.join(self.folder, START_FILE)) or 0
-        self._start = start
+        try:
+            self._start = read_mark_or_raise(self._files, self._path(START_FILE)) or 0
+        except MarkDamaged:
+            self._start = kept[0].base_offset
+        if durable is None:  # what is sealed was durable before
+            durable = max([self._end, *(s.next_offset for s in kept if s.index is None)])
         self._end = max(self._start, min(durable, kept[-1].next_offset))
+        return durable
 
     def _learn(self, segment: Segment, durable: int) -> None:
         """A sealed segment tells by its index; the growing one is walked from where we were."""
@@ -113,7 +139,7 @@ class LogReader(SegmentReader):
         self._skim(segment, durable)
         at = segment.size_bytes
         buffer = memoryview(self._files.read(segment.path, position=at))
-        for item in walk(buffer, segment.next_offset):
+        for item in walk(buffer, segment.next_offset, segment.limit):
             if isinstance(item, Broken):
                 if item.next_offset is None or item.next_offset > durable:
                     break

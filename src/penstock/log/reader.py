@@ -157,7 +157,7 @@ class SegmentReader:
         """The headers of the frames from the one of an offset on, each verified; for recoveries."""
         while offset < self._end:
             segment, buffer, first_offset = self._frames_from(offset)
-            for item in walk(buffer, first_offset):
+            for item in walk(buffer, first_offset, segment.next_offset):
                 if isinstance(item, Found) and item.header.next_offset > offset:
                     yield item.header
             if segment.next_offset <= offset:
@@ -277,7 +277,7 @@ class SegmentReader:
         again = Segment(self.folder, segment.base_offset, segment.generation)
         again.index = SegmentIndex(self._index_interval_bytes)
         buffer = self._files.map(segment.path, 0, segment.size_bytes)
-        for item in walk(buffer, segment.base_offset):
+        for item in walk(buffer, segment.base_offset, segment.next_offset):
             if isinstance(item, Found):
                 again.tail = (item.header.base_offset, item.position)
                 again.add(item.header)
@@ -308,7 +308,7 @@ class _Cursor:
         self._files = files
         self._segment = segment
         self._offset = offset
-        self._max_bytes = max(max_bytes, 1)
+        self._left_bytes = max_bytes
         self.batches: list[Batch] = []
         self.damage: list[Damage] = []
         block = index.block_of(offset)
@@ -316,31 +316,30 @@ class _Cursor:
         # Frames before the first block are damaged ones: they are to be met, and told of.
         if len(index) and index.offsets[block] <= offset:
             self._position, self._expected = index.positions[block], index.offsets[block]
-        self._map(max(self._max_bytes, _WINDOW_BYTES_MIN))
+        self._map(max(max_bytes, _WINDOW_BYTES_MIN))
 
     def read(self, stop: int) -> int:
         """Collect batches up to the offset `stop` or `max_bytes`, and say where to go on."""
-        limit = self._position + self._max_bytes
         while self._expected < stop:
-            error = self._read_run(stop, limit)
+            error = self._read_run(stop)
             if isinstance(error, FrameTruncated) and self._more_to_map:
                 if self.batches:
                     break
                 self._map(max(self._frame_bytes(), _WINDOW_BYTES_MIN))
             elif error:
                 self._skip(error, stop)
-            elif self._position >= limit and self.batches:
+            elif self.batches:
                 break
         return max(self._expected, self._offset)
 
-    def _read_run(self, stop: int, limit: int) -> FrameError | None:
-        """Go past the next frames, up to the limit or to one that is not whole, which is returned.
+    def _read_run(self, stop: int) -> FrameError | None:
+        """Go past the next frames, as many as may be, or up to one that is not whole: returned.
 
         First all headers, then all checksums, then all rows: a checksum fills the processor's
         cache with data, and after each of them the code for the rest would have to be fetched anew.
         """
         window, origin = self._window, self._origin
-        frames, error = self._headers(stop, limit)
+        frames, error = self._headers(stop)
         sums = [checksum(window, at, end) for at, end, _ in frames]
         for (at, end, header), crc in zip(frames, sums, strict=True):
             try:
@@ -360,19 +359,22 @@ class _Cursor:
             self._expected = header.next_offset
         return error
 
-    def _headers(
-        self, stop: int, limit: int
-    ) -> tuple[list[tuple[int, int, FrameHeader]], FrameError | None]:
+    def _headers(self, stop: int) -> tuple[list[tuple[int, int, FrameHeader]], FrameError | None]:
         """Where the next frames begin and end, if their headers are right; and what is no frame."""
         window, at, expected = self._window, self._position - self._origin, self._expected
-        limit -= self._origin
         frames: list[tuple[int, int, FrameHeader]] = []
         try:
-            while expected < stop and (at < limit or not frames):
+            while expected < stop:
                 header = read_header(window, at)
                 end = at + header.frame_bytes
+                size_bytes = max(header.raw_bytes, header.frame_bytes)  # as it is in memory
+                if header.next_offset <= self._offset:
+                    size_bytes = 0  # before what was asked for
+                if size_bytes > self._left_bytes and (frames or self.batches):
+                    break
                 if end > len(window):
                     return frames, _CUT_OFF
+                self._left_bytes -= size_bytes
                 if header.base_offset < expected:
                     raise FrameError(at, "an offset that was there before")
                 frames.append((at, end, header))
@@ -391,8 +393,9 @@ class _Cursor:
     def _skip(self, error: FrameError, stop: int) -> None:
         """Go on after a damaged frame: at the next one that is whole, or at the segment's end."""
         damaged_at = self._position
-        self._map(self._segment.size_bytes - damaged_at)
-        after = next_frame(self._window, 0, self._expected)
+        limit, size_bytes = self._segment.tail
+        self._map(size_bytes - damaged_at)
+        after = next_frame(self._window, 0, self._expected, limit)
         next_offset = after.header.base_offset if after else stop
         if next_offset > self._offset:
             self._lost(damaged_at, min(next_offset, stop), error.reason)

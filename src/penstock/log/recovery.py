@@ -18,13 +18,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.log.base import Damage
 from penstock.log.files import File, FileSystem, is_out_of_room, write_synced
 from penstock.log.index import IndexDamaged, SegmentIndex
-from penstock.log.marks import DURABLE_FILE, START_FILE, read_mark
+from penstock.log.marks import (
+    DURABLE_FILE,
+    START_FILE,
+    MarkDamaged,
+    read_mark,
+    read_mark_or_raise,
+)
 from penstock.log.segment import (
+    NO_LIMIT,
     Broken,
     Segment,
     is_index_name,
@@ -62,6 +70,9 @@ def list_segments(files: FileSystem, folder: str) -> tuple[list[Segment], list[s
         elif name.endswith(".tmp"):
             leftovers.append(name)
     segments = [Segment(folder, base, newest[base]) for base in sorted(newest)]
+    for segment, after in pairwise(segments):
+        if not segment.generation:  # a compacted one may cover those after it
+            segment.limit = after.base_offset
     kept = {segment.name for segment in segments}
     kept |= {os.path.basename(segment.index_path) for segment in segments}
     leftovers += [n for n in names if (parse_segment_name(n) or is_index_name(n)) and n not in kept]
@@ -74,7 +85,11 @@ class _Recovery:
         self.folder = folder
         self.interval_bytes = interval_bytes
         self.damage: list[Damage] = []
-        self.start = read_mark(files, self._path(START_FILE)) or 0
+        self.start_is_lost = False
+        try:
+            self.start = read_mark_or_raise(files, self._path(START_FILE)) or 0
+        except MarkDamaged:
+            self.start, self.start_is_lost = 0, True
         # This mark is written after each fsync without being synced itself: it may be old, but
         # never says more than what is on disk.
         self.durable = max(read_mark(files, self._path(DURABLE_FILE)) or 0, self.start)
@@ -86,6 +101,8 @@ class _Recovery:
         self.files.sync_folder(self.folder)
         for name in leftovers:
             self.files.remove(self._path(name))
+        if self.start_is_lost:
+            self._start_with(segments)
         for segment in segments:
             self._summarise(segment)
         segments = self._drop_trimmed(self._in_order(segments))
@@ -107,6 +124,14 @@ class _Recovery:
                 self._seal(segment)
         self.files.sync_folder(self.folder)
         return Recovered(segments, self.files.open(active.path), self.start, end, self.damage)
+
+    def _start_with(self, segments: list[Segment]) -> None:
+        """Nobody knows where the log starts: then with all that is there."""
+        if segments:
+            self.start = segments[0].base_offset
+            self.durable = max(self.durable, self.start)
+        reason = "where the log starts cannot be read; messages that were trimmed may be back"
+        self.damage.append(Damage(START_FILE, 0, self.start, self.start, reason))
 
     def _summarise(self, segment: Segment) -> None:
         """Believe a valid index; without one the segment gets an empty index, to be filled."""
@@ -145,11 +170,11 @@ class _Recovery:
         """Learn what a segment holds, and make that durable; whether it was cut."""
         buffer = self.files.map(segment.path, 0, segment.size_bytes)
         # A compacted segment was synced before it got its name: none of it is a torn tail.
-        durable = self.durable if not segment.generation else 1 << 63
+        durable = self.durable if not segment.generation else NO_LIMIT
         segment.tail = (segment.base_offset, 0)
         doubtful: int | None = None
         torn = False
-        for item in walk(buffer, segment.base_offset):
+        for item in walk(buffer, segment.base_offset, segment.limit):
             if isinstance(item, Broken):
                 torn = item.first_offset >= durable
                 if torn:

@@ -11,17 +11,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from penstock.errors import FrameCorrupt, FrameError
 from penstock.log import index as index_format
 from penstock.log.files import FileSystem
 from penstock.log.index import IndexDamaged, IndexHeader, SegmentIndex
-from penstock.record.frame import MAGIC, FrameHeader, read_header, verify
+from penstock.record.frame import HEADER_BYTES, MAGIC, FrameHeader, read_header, verify
 from penstock.record.writing import EncodedFrame
 
 _NAME = re.compile(r"^(?P<base>\d{20})(?:\.g(?P<generation>\d+))?\.log$")
 _INDEX_NAME = re.compile(r"^\d{20}(?:\.g\d+)?\.index$")
+_CHECKED_TIMES_MAX = 16  # a search checks so many times as many bytes as there are
+
+NO_LIMIT = 1 << 63
+"""Above any offset."""
 
 
 class Segment:
@@ -37,6 +42,7 @@ class Segment:
         "generation",
         "index",
         "last_timestamp",
+        "limit",
         "path",
         "priorities",
         "tail",
@@ -48,6 +54,8 @@ class Segment:
         self.path = os.path.join(folder, segment_name(base_offset, generation))
         self.tail = (base_offset, 0)
         """One past the last offset, and the length in bytes."""
+        self.limit = NO_LIMIT
+        """No frame of it goes beyond this offset, as far as its neighbours in the folder tell."""
         self.last_timestamp = index_format.NO_TIME
         self.priorities = 0
         self.index: SegmentIndex | None = None
@@ -141,8 +149,11 @@ class Broken(NamedTuple):
     reason: str
 
 
-def walk(buffer: memoryview, first_offset: int) -> Iterator[Found | Broken]:
-    """Every frame of a segment with its checksum verified, and every place where one is missing."""
+def walk(buffer: memoryview, first_offset: int, limit: int = NO_LIMIT) -> Iterator[Found | Broken]:
+    """Every frame of a segment with its checksum verified, and every place where one is missing.
+
+    No frame goes beyond the offset `limit`, which is known where another segment begins there.
+    """
     position, expected = 0, first_offset
     while position < len(buffer):
         try:
@@ -151,7 +162,7 @@ def walk(buffer: memoryview, first_offset: int) -> Iterator[Found | Broken]:
             if header.base_offset < expected:
                 raise FrameCorrupt(position, "an offset that was there before")
         except FrameError as exc:
-            after = next_frame(buffer, position, expected)
+            after = next_frame(buffer, position, expected, limit)
             if after is None:
                 yield Broken(position, len(buffer), expected, None, exc.reason)
                 return
@@ -165,17 +176,22 @@ def walk(buffer: memoryview, first_offset: int) -> Iterator[Found | Broken]:
         expected = header.next_offset
 
 
-def next_frame(buffer: memoryview, position: int, offset_min: int) -> Found | None:
-    """The first whole frame after a damaged one.
+def next_frame(
+    buffer: memoryview, position: int, lost_offset: int, limit: int = NO_LIMIT
+) -> Found | None:
+    """The first whole frame after a damaged one, which held `lost_offset` at least.
 
     First where the damaged frame says that it ends, which is right unless its length is hit; then
-    wherever the magic number is followed by a frame whose checksum is right.
+    wherever the magic number is followed by a frame whose checksum is right. But messages may hold
+    anything, frames too: so it has to fit between the offsets before and after it, and another
+    frame, or the end, has to follow.
     """
+    search = _Search(buffer, lost_offset, limit)
     try:
-        claimed = _whole_frame(buffer, position + read_header(buffer, position).frame_bytes)
+        claimed = search.frame_at(position + read_header(buffer, position).frame_bytes)
     except FrameError:
         claimed = None
-    if claimed and claimed.header.base_offset >= offset_min:
+    if claimed:
         return claimed
     window = 1 << 20
     for start in range(position + 8, len(buffer), window):
@@ -183,17 +199,56 @@ def next_frame(buffer: memoryview, position: int, offset_min: int) -> Found | No
         chunk = bytes(buffer[start : start + window + len(MAGIC)])
         at = chunk.find(MAGIC)
         while 0 <= at < window:
-            found = _whole_frame(buffer, start + at) if (start + at) % 8 == 0 else None
-            if found and found.header.base_offset >= offset_min:
-                return found
+            if (start + at) % 8 == 0 and search.is_followed(start + at):
+                found = search.frame_at(start + at)
+                if found:
+                    return found
             at = chunk.find(MAGIC, at + 1)
     return None
 
 
-def _whole_frame(buffer: memoryview, position: int) -> Found | None:
-    try:
-        header = read_header(buffer, position)
-        verify(buffer, position, header)
-    except FrameError:
-        return None
-    return Found(position, header)
+class _Search:
+    """A look for a frame among bytes that may be anything."""
+
+    def __init__(self, buffer: memoryview, lost_offset: int, limit: int) -> None:
+        self._buffer = buffer
+        self._lost_offset = lost_offset
+        self._limit = limit
+        # What looks like a frame all the way to its end may be there a hundred thousand times.
+        self._left_bytes = _CHECKED_TIMES_MAX * len(buffer)
+
+    def frame_at(self, position: int) -> Found | None:
+        """The frame at a position, if there is one."""
+        header = self._header_at(position)
+        if header is None or header.frame_bytes > self._left_bytes:
+            return None
+        self._left_bytes -= header.frame_bytes
+        try:
+            verify(self._buffer, position, header)
+        except FrameError:
+            return None
+        return Found(position, header)
+
+    def is_followed(self, position: int) -> bool:
+        """Whether behind the frame that seems to be here there is another one, or nothing."""
+        header = self._header_at(position)
+        if header is None:
+            return False
+        end = position + header.frame_bytes
+        after = self._header_at(end)
+        if after is not None:
+            return after.base_offset >= header.next_offset
+        # What was being written at a crash: a part of a header, or room that was never filled.
+        return len(self._buffer) - end < HEADER_BYTES or end >= self._filled_bytes
+
+    @cached_property
+    def _filled_bytes(self) -> int:
+        return len(bytes(self._buffer).rstrip(b"\0"))
+
+    def _header_at(self, position: int) -> FrameHeader | None:
+        try:
+            header = read_header(self._buffer, position)
+        except FrameError:
+            return None
+        fits = self._lost_offset < header.base_offset and header.next_offset <= self._limit
+        return header if fits else None

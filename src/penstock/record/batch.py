@@ -181,11 +181,14 @@ class Batch:
 
     @classmethod
     def concat(cls, batches: Sequence[Batch]) -> Batch:
-        """One batch of all rows, in order. Offsets and ids are kept where there are any."""
+        """One batch of all rows, in order. Offsets and ids are kept if all of them have some."""
         if len(batches) == 1:
             return batches[0]
         if not batches:
             return cls.build([])
+        placed = [batch.base_offset is not None for batch in batches]
+        if any(placed) and not all(placed):
+            batches = [batch.unplaced() for batch in batches]
         first = batches[0]
         columns = 0
         for batch in batches:

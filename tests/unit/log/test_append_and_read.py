@@ -14,6 +14,7 @@ from penstock.config import LogConfig
 from penstock.errors import InvalidInput, LogClosed, MessageTooLarge, OffsetOutOfRange
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
+from penstock.log.outside import LogReader
 from penstock.record.batch import Batch
 from penstock.record.frame import EXPIRES
 from penstock.record.schema import READ_SCHEMA
@@ -303,3 +304,47 @@ def test_any_batches_come_back_after_a_reopen(
         assert [Row.of(m) for m in messages(log)] == expected
         assert offsets(log) == list(range(len(expected)))
         assert log.damage == []
+
+
+def test_a_read_brings_no_more_bytes_than_were_asked_for_but_one_frame(open_log: Opener) -> None:
+    log = open_log(codec="zstd")
+    for _ in range(8):
+        log.append(Batch.build([bytes(1000)] * 100))
+    assert len(log.read(0, 250_000)) == 200  # of their bytes in memory, not of those on disk
+    assert len(log.read(0, 1)) == 100
+    assert len(log.read(0)) == 800
+    log = open_log(log.folder + "-plain")
+    for _ in range(8):
+        log.append(Batch.build([b"x" * 60_000]))
+    assert len(log.read(0, 61_000)) == 1
+    assert len(log.read(0, 121_000)) == 2
+    assert log.read(3, 121_000).next_offset == 5
+
+
+def test_messages_that_were_read_can_be_joined_with_new_ones(open_log: Opener) -> None:
+    log = open_log()
+    log.append(Batch.build(["a", "b", "c"], timestamps_us=1))
+    some = log.read(0).batches[0].filter([True, False, True])
+    for batches in (
+        [Batch.build(["new"], timestamps_us=2), some],
+        [some, Batch.build(["new"], timestamps_us=2)],
+    ):
+        log.append(Batch.concat(batches))
+    assert values(log, 3) == [b"new", b"a", b"c", b"a", b"c", b"new"]
+    assert offsets(log, 3) == [*range(3, 9)]
+
+
+def test_a_log_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "log").mkdir(parents=True)
+    (tmp_path / "there" / "log").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    with LocalLog.open("log", LogConfig(segment_bytes=4096, free_bytes_min=0)) as log:
+        monkeypatch.chdir(tmp_path / "there")
+        for _ in range(10):
+            log.append(Batch.build([b"x" * 1000]))
+        assert len(values(log)) == 10
+    assert list((tmp_path / "there" / "log").iterdir()) == []
+    monkeypatch.chdir(tmp_path / "here")
+    reader = LogReader.open("log")
+    monkeypatch.chdir(tmp_path / "there")
+    assert len(values(reader)) == 10

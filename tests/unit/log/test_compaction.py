@@ -3,6 +3,7 @@
 import errno
 import itertools
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.clock import ManualClock
 from penstock.config import LogConfig
-from penstock.errors import LogError
+from penstock.errors import LogClosed, LogError
 from penstock.log.commit import ManualCommitter
 from penstock.log.compact import TOMBSTONE_US
 from penstock.log.local import LocalLog
@@ -391,3 +392,62 @@ def test_any_log_compacts_to_what_a_list_would(
         assert messages(log) == expected
         assert log.end == end
         assert log.damage == []
+
+
+def test_a_log_is_closed_only_when_its_compaction_has_stopped(
+    open_log: Opener, files: WatchedFiles, folder: Path
+) -> None:
+    log = open_log(segment_bytes=4096)
+    for _ in range(40):
+        log.append(Batch.build([b"x" * 500]))
+    writes, go_on = threading.Event(), threading.Event()
+
+    def pause(call: str, path: str) -> None:
+        if call == "create" and ".g1." in path:
+            writes.set()
+            go_on.wait(20)
+
+    outcome: list[object] = []
+
+    def work() -> None:
+        try:
+            outcome.append(log.compact(NOW_US))
+        except LogClosed as exc:
+            outcome.append(exc)
+
+    files.before = pause
+    compacting = threading.Thread(target=work)
+    compacting.start()
+    assert writes.wait(20)
+    closing = threading.Thread(target=log.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    go_on.set()
+    closing.join(20)
+    compacting.join(20)
+    assert isinstance(outcome[0], LogClosed)
+    assert not [path.name for path in folder.iterdir() if path.suffix == ".tmp"]
+    files.before = None
+    assert len(values(open_log())) == 40
+
+
+def test_a_key_that_was_deleted_does_not_come_back_from_a_damaged_segment(
+    open_log: Opener, folder: Path
+) -> None:
+    log = open_log()
+    for key, value in (("k", b"old"), ("a", b"1"), ("b", b"2")):
+        log.append(Batch.build([value], keys=[key], timestamps_us=1))
+    log.roll()
+    log.append(Batch.build([None], keys=["k"], timestamps_us=1))
+    log.roll()
+    log.append(Batch.build(["end"], timestamps_us=1))
+    log.close()
+    first = folder / "00000000000000000000.log"
+    data = bytearray(first.read_bytes())
+    data[-3] ^= 1
+    first.write_bytes(data)
+    log = open_log()
+    log.compact(3 * TOMBSTONE_US, keyed=True)
+    kept = [(m.key, m.value) for m in messages(log) if m.key == b"k"]
+    assert kept == [(b"k", b"old"), (b"k", None)]

@@ -301,3 +301,68 @@ def test_a_killed_writer_leaves_what_it_confirmed(folder: Path) -> None:
     reader = LogReader.open(folder)
     assert reader.end >= confirmed
     assert offsets(reader) == list(range(reader.end))
+
+
+def test_what_was_durable_and_is_damaged_at_the_end_is_told(open_log: Opener, folder: Path) -> None:
+    with open_log() as log:
+        for number in range(5):
+            log.append(Batch.build([b"%d" % number]))
+    path = folder / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    reader = LogReader.open(folder)
+    assert [(d.first_offset, d.next_offset) for d in reader.damage] == [(4, 5)]
+    assert reader.end == 5
+    assert values(reader) == [b"0", b"1", b"2", b"3"]
+    reader.refresh()
+    assert reader.end == 5
+
+
+def test_a_last_segment_that_is_gone_is_told(open_log: Opener, folder: Path) -> None:
+    with open_log() as log:
+        log.append(Batch.build(["a"]))
+        log.roll()
+        log.append(Batch.build(["b"]))
+    (folder / "00000000000000000001.log").unlink()
+    reader = LogReader.open(folder)
+    assert [(d.first_offset, d.next_offset) for d in reader.damage] == [(1, 2)]
+    assert values(reader) == [b"a"]
+
+
+def test_without_a_mark_that_can_be_read_what_is_sealed_is_there(
+    open_log: Opener, folder: Path
+) -> None:
+    with open_log() as log:
+        log.append(Batch.build(["a", "b"]))
+        log.roll()
+        log.append(Batch.build(["c"]))
+    (folder / "durable").write_bytes(b"x" * 12)
+    reader = LogReader.open(folder)
+    assert reader.end == 2
+    assert values(reader) == [b"a", b"b"]
+
+
+def test_a_start_that_cannot_be_read_is_where_the_files_begin(
+    open_log: Opener, folder: Path
+) -> None:
+    with open_log() as log:
+        log.append(Batch.build(["a"]))
+        log.roll()
+        log.append(Batch.build(["b", "c"]))
+        log.trim(2)
+    (folder / "start").write_bytes(b"x" * 12)
+    reader = LogReader.open(folder)
+    assert (reader.start, reader.end) == (1, 3)
+    log = open_log()
+    assert (log.start, log.end) == (1, 3)
+    (told,) = log.damage
+    assert told.segment == "start"
+    assert "trimmed may be back" in str(told)
+
+
+def test_a_wait_without_a_time_ends_with_the_message(open_log: Opener, folder: Path) -> None:
+    log = open_log()
+    log.append(Batch.build(["a"]))
+    log.sync()
+    assert LogReader.open(folder).wait(0)

@@ -1,0 +1,107 @@
+"""Messages may hold anything, whole frames too. Nobody takes these for the log's own."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.log import segment as segments
+from penstock.log.inspect import inspect_log
+from penstock.record.batch import Batch
+from penstock.record.frame import HEADER_BYTES, FrameHeader, read_header
+from penstock.record.writing import encode
+from tests.unit.log.conftest import Opener
+from tests.unit.log.reading import read_all, values
+
+FIRST = "00000000000000000000.log"
+MAGIC_AT, LENGTH_AT = 0, 17
+
+
+def frame(base_offset: int, rows: int = 1) -> bytes:
+    """What a log would write, as a value."""
+    encoded = encode(Batch.build([b"phantom"] * rows), base_offset, ulid=1 << 100, stamp_us=5)
+    return b"".join(map(bytes, encoded.buffers))
+
+
+def damage_second_frame(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[read_header(memoryview(data)).frame_bytes + at] ^= 0x40
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("at", [MAGIC_AT, LENGTH_AT])
+@pytest.mark.parametrize("base_offset", [0, 1, 2, 3, 1_000_000, (1 << 62)])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_frame_in_a_value_is_no_message(
+    open_log: Opener, folder: Path, base_offset: int, at: int, indexed: bool
+) -> None:
+    log = open_log(segment_bytes=4096)
+    log.append(Batch.build([b"one"]))
+    log.append(Batch.build([frame(base_offset)]))
+    for _ in range(40):
+        log.append(Batch.build([b"x" * 500]))
+    count = len(log.segments)
+    log.close()
+    damage_second_frame(folder / FIRST, at)
+    if not indexed:
+        (folder / FIRST).with_suffix(".index").unlink()
+    report = inspect_log(folder)
+    assert [(d.first_offset, d.next_offset) for d in report.damage] == [(1, 2)]
+    log = open_log(segment_bytes=4096)
+    assert (log.end, len(log.segments)) == (42, count)
+    found = read_all(log)
+    assert [m.offset for m in found.messages()] == [0, *range(2, 42)]
+    assert [(d.first_offset, d.next_offset) for d in log.damage] == [(1, 2)]
+
+
+def test_a_frame_that_is_followed_by_other_bytes_is_no_message(
+    open_log: Opener, folder: Path
+) -> None:
+    log = open_log()
+    log.append(Batch.build([b"one"]))
+    log.append(Batch.build([b"two", frame(2), b"four", b"five"]))
+    log.append(Batch.build([b"six"]))
+    log.close()
+    damage_second_frame(folder / FIRST, LENGTH_AT)
+    assert values(open_log()) == [b"one", b"six"]
+
+
+def test_the_last_whole_frame_is_found_before_one_that_was_being_written(
+    open_log: Opener, folder: Path
+) -> None:
+    log = open_log()
+    for value in (b"one", b"two", b"three"):
+        log.append(Batch.build([value]))
+    log.close()
+    damage_second_frame(folder / FIRST, LENGTH_AT)
+    for torn in (frame(3)[:40], frame(3)[: HEADER_BYTES + 20], bytes(500)):
+        with (folder / FIRST).open("ab") as file:
+            file.write(torn)
+        log = open_log()
+        assert values(log) == [b"one", b"three"]
+        log.close()
+
+
+def test_values_full_of_headers_are_searched_once_and_not_again_for_each(
+    open_log: Opener, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = bytearray(frame(2)[:HEADER_BYTES])
+    header[16:24] = (400_000).to_bytes(4, "little") * 2  # each claims all that follows
+    log = open_log()
+    log.append(Batch.build([b"one"]))
+    log.append(Batch.build([bytes(header) * 8000]))
+    log.append(Batch.build([b"three"]))
+    log.close()
+    damage_second_frame(folder / FIRST, MAGIC_AT)
+    checked = 0
+
+    def counting(buffer: memoryview, position: int, header: FrameHeader) -> None:
+        nonlocal checked
+        checked += header.frame_bytes
+        verify(buffer, position, header)
+
+    verify = segments.verify
+    monkeypatch.setattr(segments, "verify", counting)
+    log = open_log()
+    assert values(log, 0)[0] == b"one"
+    assert log.end == 3
+    assert checked < 60 * (folder / FIRST).stat().st_size
