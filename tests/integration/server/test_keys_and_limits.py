@@ -98,6 +98,7 @@ def test_a_key_of_a_namespace_stays_in_it(server: RunningServer, keys: dict[str,
         assert http.get("/v1/topics/orders").code == "forbidden"
         assert http.get("/v1/namespaces/default/topics/orders").code == "forbidden"
         assert http.get("/v1/keys").code == "forbidden"
+        assert http.get("/v1/namespaces/shop/stats").json["stream_groups"] == 0
         place = {"topic": "orders", "partition": 0, "offset": 0}
         assert http.post("/v1/namespaces/shop/fetch", {"positions": [place]}).code == "forbidden"
         base = "/v1/namespaces/shop/stream-groups/theirs"
