@@ -28,7 +28,9 @@ class Housekeeper:
         self._heap: list[tuple[int, int, Chore]] = []
         self._planned: dict[Chore, int] = {}
         self._order = itertools.count()
-        self._wake = threading.Condition()
+        # Taken as it is, not by way of the condition, which a Ctrl-C could leave locked for ever.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         self._stopping = False
 
@@ -40,16 +42,18 @@ class Housekeeper:
         """Call a chore at a time, or earlier if that was planned before."""
         if deadline_ns is None or deadline_ns >= self._planned.get(chore, 1 << 63):
             return
-        with self._wake:
+        with self._lock:
             if deadline_ns >= self._planned.get(chore, 1 << 63):
                 return
-            self._planned[chore] = deadline_ns
             heapq.heappush(self._heap, (deadline_ns, next(self._order), chore))
+            self._planned[chore] = (
+                deadline_ns  # not sooner: after a Ctrl-C here nobody would call it
+            )
             if self._heap[0][2] is chore or self._heap[0][0] >= deadline_ns:
                 self._wake.notify()
 
     def forget(self, chore: Chore) -> None:
-        with self._wake:
+        with self._lock:
             self._planned.pop(chore, None)
 
     def run_due(self) -> int:
@@ -66,19 +70,19 @@ class Housekeeper:
         return done
 
     def next_deadline(self) -> int | None:
-        with self._wake:
+        with self._lock:
             self._drop_stale()
             return self._heap[0][0] if self._heap else None
 
     def stop(self) -> None:
-        with self._wake:
+        with self._lock:
             self._stopping = True
             self._wake.notify()
         if self._thread and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _next_due(self) -> Chore | None:
-        with self._wake:
+        with self._lock:
             self._drop_stale()
             if self._stopping or not self._heap or self._heap[0][0] > self._clock.monotonic_ns():
                 return None
@@ -94,7 +98,7 @@ class Housekeeper:
     def _run(self) -> None:
         while not self._stopping:
             self.run_due()
-            with self._wake:
+            with self._lock:
                 self._drop_stale()
                 if self._stopping:
                     return

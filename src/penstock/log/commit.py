@@ -34,12 +34,14 @@ class BackgroundCommitter:
         self._name = name
         self._tasks: list[tuple[float, int, Task]] = []
         self._order = itertools.count()
-        self._wake = threading.Condition()
+        # Taken as it is, not by way of the condition, which a Ctrl-C could leave locked for ever.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
 
     def schedule(self, delay_ms: float, task: Task) -> None:
         due = time.monotonic() + delay_ms / 1000
-        with self._wake:
+        with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 # The first task; or the first after a fork, where the parent's are not ours.
                 self._tasks = [(due, next(self._order), task)]
@@ -52,7 +54,7 @@ class BackgroundCommitter:
 
     def _run(self) -> None:
         while True:
-            with self._wake:
+            with self._lock:
                 while not self._tasks or self._tasks[0][0] > time.monotonic():
                     wait_s = self._tasks[0][0] - time.monotonic() if self._tasks else None
                     self._wake.wait(wait_s)

@@ -96,7 +96,9 @@ class LocalLog(DurableLog):
         super().__init__(folder, files, config, committer)
         self._clock = clock
         self._compact_lock = threading.Lock()  # taken before all others
-        self._news = threading.Condition()
+        # Taken as it is, not by way of the condition, which a Ctrl-C could leave locked for ever.
+        self._news_lock = threading.RLock()
+        self._news = threading.Condition(self._news_lock)
         self._waiting = 0
         self._released = False
         self._uncounted = False
@@ -182,7 +184,7 @@ class LocalLog(DurableLog):
 
     def wait(self, offset: int, timeout_s: float | None = None) -> bool:
         """Wait until there is a message at an offset or beyond; False when time is up."""
-        with self._news:
+        with self._news_lock:
             self._waiting += 1
             try:
                 self._news.wait_for(lambda: self._end > offset or self._closed, timeout_s)
@@ -305,7 +307,8 @@ class LocalLog(DurableLog):
     def abandon(self) -> None:
         """This is a forked process: the log is its parent's."""
         self._write_lock, self._commit_lock = threading.Lock(), threading.Lock()
-        self._compact_lock, self._news = threading.Lock(), threading.Condition()
+        self._compact_lock, self._news_lock = threading.Lock(), threading.RLock()
+        self._news = threading.Condition(self._news_lock)
         self._closed = self._released = self._abandoned = True
 
     def __enter__(self) -> Self:
@@ -320,7 +323,7 @@ class LocalLog(DurableLog):
         self.close()
 
     def _notify(self) -> None:
-        with self._news:
+        with self._news_lock:
             self._news.notify_all()
 
     # Writing. The write lock is held.

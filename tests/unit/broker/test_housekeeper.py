@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -155,3 +158,31 @@ def test_a_chore_may_stop_the_housekeeper_itself() -> None:
     keeper.plan(stop, 0)
     keeper.start()
     assert done.wait(10)
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_it_can_be_stopped_after_a_ctrl_c_that_came_while_it_took_its_lock(
+    keeper: Housekeeper, step: int
+) -> None:
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and frame.f_code.co_name == "__enter__":
+            steps += 1
+            if steps > step:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        keeper.plan(lambda _: None, SECOND)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    stopping = threading.Thread(target=keeper.stop, daemon=True)
+    stopping.start()
+    stopping.join(10)
+    assert not stopping.is_alive()
