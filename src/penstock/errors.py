@@ -267,14 +267,14 @@ class AlreadySettled(DeliveryError):
 
 
 class InvalidReceipt(DeliveryError, ValueError):
-    """A receipt that was never given out, or that a seek made void."""
+    """A receipt that was never given out, or that a seek or the end of its topic made void."""
 
     code = "invalid_receipt"
 
     def __init__(self, receipt: object) -> None:
         super().__init__(
-            f"{receipt!r:.200} is no receipt that counts: it was never given out, or the group "
-            "was set to another offset since. A receipt is "
+            f"{receipt!r:.200} is no receipt that counts: it was never given out, its topic was "
+            "deleted, or the group was set to another offset since. A receipt is "
             "topic:partition:offset:delivery_count:nonce, as it came with the message."
         )
 

@@ -149,7 +149,7 @@ BROKER_BUGS = [
 """,
         """\
             topic = self._broker.topic(self._name)
-            self._finish(page)
+            _finish(partition, page)
             topic.publish(_revived([letter.message for letter in page]))
 """,
         CRASHES,

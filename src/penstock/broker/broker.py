@@ -50,7 +50,13 @@ from penstock.broker.structs import (
     Producer,
     Settled,
 )
-from penstock.broker.topic import Topic
+from penstock.broker.topic import (
+    PARTITION_MISSING,
+    Topic,
+    bound_for,
+    check_partition,
+    with_dedup_ids,
+)
 from penstock.clock import Clock, SystemClock
 from penstock.config import DELAY_MS_MAX
 from penstock.delivery.offsets import Int64s, Offsets
@@ -67,6 +73,7 @@ from penstock.log.base import Appended, Batches
 from penstock.log.commit import Committer
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.record.batch import Batch
+from penstock.record.writing import NOBODY, Writer, check_messages, encode
 
 _logger = logging.getLogger("penstock.broker")
 
@@ -141,8 +148,7 @@ class Broker:
         self, name: TopicName, settings: dict[str, Any] | TopicSettings, exist_ok: bool = False
     ) -> TopicSettings:
         if isinstance(settings, dict):
-            base = DEAD_LETTER_SETTINGS if name.is_dead_letters else None
-            settings = parse_settings(settings, base)
+            settings = parse_settings(settings, _default_settings(name))
         with self._lock:
             self._check_open()
             if name in self._catalog:
@@ -208,10 +214,7 @@ class Broker:
         topic = self._topics.get(name)
         if topic is not None:
             return topic
-        self._check_open()
-        if not (self.config.auto_create if create is None else create):
-            raise self._catalog.not_found(name)
-        topic_name(name.topic, name.namespace)
+        self._settings_if_made(name, create)
         self.create_topic(name, {}, exist_ok=True)
         return self._topics[name]
 
@@ -230,13 +233,52 @@ class Broker:
         if not len(batch):
             self.topic(name)
             return []
+        topic = self._topics.get(name)
+        if topic is None:
+            self.check(name, batch, partition=partition, producer=producer, dedup_ids=dedup_ids)
+            topic = self.topic(name)
         if dedup_ids is None:
-            topic = self._topics.get(name) or self.topic(name)
             return topic.publish(batch, partition=partition, producer=producer)
         dedup_names(dedup_ids, len(batch))
-        topic = self.topic(name)
         self._catalog.note_dedup(name)
         return topic.publish_once(batch, dedup_ids, partition)
+
+    def check(
+        self,
+        name: TopicName,
+        batch: Batch,
+        *,
+        partition: int | None = None,
+        producer: Producer | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        deliver_at_us: int | Int64s | None = None,
+    ) -> None:
+        """Raise what `publish`, or `delay`, would refuse the messages for; nothing is written.
+
+        No topic is made for messages that it would not take.
+        """
+        topic = self._topics.get(name)
+        if topic is not None:
+            settings, partitions = topic.settings, len(topic.partitions)
+        else:
+            settings = self._settings_if_made(name)
+            partitions = settings.partitions
+        if partition is not None:
+            check_partition(name, partition, partitions)
+        elif producer is not None:
+            raise InvalidInput(PARTITION_MISSING)
+        if dedup_ids is not None:
+            batch = with_dedup_ids(batch, dedup_names(dedup_ids, len(batch)))
+        if deliver_at_us is not None:
+            self._check_due(deliver_at_us)
+            if partition is not None:
+                batch = bound_for(batch, partition)
+        if topic is None:  # its only partition would get all of it
+            by = NOBODY
+            if producer is not None:
+                by = Writer(producer.id, producer.sequence, producer.epoch)
+            encode(batch, 0, 0, by=by)
+        check_messages(batch, settings.message_bytes_max)
 
     def delay(
         self,
@@ -247,10 +289,11 @@ class Broker:
         partition: int | None = None,
     ) -> tuple[DelayedIds, Appended]:
         """Store messages that are to be delivered later; their ids, to cancel them by."""
-        latest = int(np.max(deliver_at_us, initial=0))
-        if latest > self.clock.wall_ns() // 1000 + DELAY_MS_MAX * 1000:
-            raise InvalidInput("a message can be delayed by 90 days at the most")
-        topic = self.topic(name)
+        self._check_due(deliver_at_us)
+        topic = self._topics.get(name)
+        if topic is None:
+            self.check(name, batch, partition=partition, deliver_at_us=deliver_at_us)
+            topic = self.topic(name)
         appended = topic.delay(batch, deliver_at_us, partition)
         self._chores[name].plan_delays()
         return DelayedIds(appended.first_offset, appended.ulid, len(batch)), appended
@@ -508,6 +551,19 @@ class Broker:
         if self._closed:
             raise BrokerClosed(f"the broker on {self.folder} was closed; connect again to go on")
 
+    def _settings_if_made(self, name: TopicName, create: bool | None = None) -> TopicSettings:
+        """Of a topic that is not there, if it may be made on demand."""
+        self._check_open()
+        if not (self.config.auto_create if create is None else create):
+            raise self._catalog.not_found(name)
+        topic_name(name.topic, name.namespace)
+        return _default_settings(name)
+
+    def _check_due(self, deliver_at_us: int | Int64s) -> None:
+        latest = int(np.max(deliver_at_us, initial=0))
+        if latest > self.clock.wall_ns() // 1000 + DELAY_MS_MAX * 1000:
+            raise InvalidInput("a message can be delayed by 90 days at the most")
+
     def _check_visibility(self, visibility_ns: int) -> None:
         if not 0 < visibility_ns <= VISIBILITY_MS_MAX * 1_000_000:
             raise InvalidInput("visibility must be more than nothing and at most 12 hours")
@@ -548,6 +604,10 @@ class Broker:
     def _make_dead_letter_topic(self, name: TopicName) -> None:
         """On demand. No partition's lock may be held: who changes topics takes those after ours."""
         self.create_topic(name.dead_letters, DEAD_LETTER_SETTINGS, exist_ok=True)
+
+
+def _default_settings(name: TopicName) -> TopicSettings:
+    return DEAD_LETTER_SETTINGS if name.is_dead_letters else TopicSettings()
 
 
 def _check_text(name: str, text: object) -> None:

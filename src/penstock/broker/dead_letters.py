@@ -6,10 +6,9 @@ priority), with one more header that says where it came from and why it is here,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -17,8 +16,9 @@ from penstock.broker.names import TopicName
 from penstock.broker.structs import ORIGIN_HEADER, Chosen, Letter, Origin
 from penstock.broker.topic import DEDUP_HEADER
 from penstock.delivery.offsets import Offsets
-from penstock.errors import TopicNotFound
+from penstock.errors import InvalidInput, TopicNotFound
 from penstock.record.batch import Batch, Message
+from penstock.record.schema import ulid_text
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -28,6 +28,19 @@ LETTERS_GROUP = "~letters"
 """On a dead-letter topic: what this group has done was redriven or purged."""
 
 _PAGE = 1000
+_PAGE_BYTES = 16 << 20  # far less than a frame can hold: a page is published as one
+
+
+class Place(NamedTuple):
+    """A letter by where it lies. With its id no other one is meant that came to lie there."""
+
+    partition: int
+    offset: int
+    id: str | None = None
+
+
+Named = Letter | Place
+"""A letter that somebody was shown before."""
 
 
 class DeadLetters:
@@ -65,43 +78,38 @@ class DeadLetters:
                 if partition.number < after[0]:
                     continue
                 start = after[1] + 1
-            while left > 0:
-                page = partition.unfinished(
-                    LETTERS_GROUP, start, min(left, _PAGE) if where is None else _PAGE
-                )
-                if not page:
-                    break
-                start = page[-1].offset + 1
-                for message in page:
-                    letter = Letter(partition.number, message, origin_of(message))
-                    if left > 0 and (where is None or where(letter)):
-                        left -= 1
-                        yield letter
+            for letter in _letters_of(partition, start, where, left):
+                left -= 1
+                yield letter
+            if left <= 0:
+                return
 
     def redrive(
-        self, letters: Letter | Sequence[Letter] | None = None, where: Chosen | None = None
+        self, letters: Named | Sequence[Named] | None = None, where: Chosen | None = None
     ) -> int:
         """Send letters back to their topic as new messages: these, those picked, or all.
 
+        With both, those of the letters that `where` picks. A letter that was redriven or purged
+        before is passed over; one that never was here is InvalidInput, and nothing happens.
         Each letter is published before it is done with, so a crash between the two sends it twice.
         """
         moved = 0
-        for page in self._pages(letters, where):
+        for partition, page in self._pages(letters, where):
             topic = self._broker.topic(self._name)
             topic.publish(_revived([letter.message for letter in page]))
-            for partition in topic.partitions:
-                partition.log.sync()
-            self._finish(page)
+            for each in topic.partitions:
+                each.log.sync()
+            _finish(partition, page)
             moved += len(page)
         return moved
 
     def purge(
-        self, letters: Letter | Sequence[Letter] | None = None, where: Chosen | None = None
+        self, letters: Named | Sequence[Named] | None = None, where: Chosen | None = None
     ) -> int:
-        """Throw letters away: these, those picked, or all."""
+        """Throw letters away: these, those picked, or all; as `redrive` takes them."""
         gone = 0
-        for page in self._pages(letters, where):
-            self._finish(page)
+        for partition, page in self._pages(letters, where):
+            _finish(partition, page)
             gone += len(page)
         return gone
 
@@ -112,29 +120,134 @@ class DeadLetters:
             return ()  # there was no letter yet, or the first one is just being written
 
     def _pages(
-        self, letters: Letter | Sequence[Letter] | None, where: Chosen | None
-    ) -> Iterator[Sequence[Letter]]:
+        self, letters: Named | Sequence[Named] | None, where: Chosen | None
+    ) -> Iterator[tuple[Partition, Sequence[Letter]]]:
+        """The letters that are meant, each with the partition that it was read from: the topic may
+        be deleted meanwhile, and others lie there in a new one."""
         if letters is not None:
-            some = [letters] if isinstance(letters, Letter) else list(letters)
-            still = {(letter.partition, letter.message.offset) for letter in self.list()}
-            page = [letter for letter in some if (letter.partition, letter.message.offset) in still]
-            if page:
-                yield page
+            some = [letters] if isinstance(letters, Named) else letters
+            for partition, offsets in self._find([_place(each) for each in some]):
+                for page in pages(_letters_at(partition, offsets, where)):
+                    yield partition, page
             return
-        ends = {p.number: p.log.end for p in self._partitions()}  # not those that die meanwhile
-        every = self.list(where)
-        while page := [
-            letter
-            for letter in islice(every, _PAGE)
-            if letter.message.offset < ends[letter.partition]
-        ]:
-            yield page
+        # Not those that die meanwhile.
+        for partition, end in [(each, each.log.end) for each in self._partitions()]:
+            for page in pages(_letters_of(partition, 0, where, end=end)):
+                yield partition, page
 
-    def _finish(self, letters: Sequence[Letter]) -> None:
-        for partition in self._partitions():
-            offsets = [x.message.offset for x in letters if x.partition == partition.number]
-            if offsets:
-                partition.finish(LETTERS_GROUP, Offsets.of(offsets))
+    def _find(self, places: Iterable[Place]) -> Sequence[tuple[Partition, Offsets]]:
+        """Where letters lie that are neither redriven nor purged. All are checked before the first
+        is touched: none may be another one than the caller means."""
+        named: dict[int, dict[int, set[str]]] = {}
+        for number, offset, id_ in places:
+            ids = named.setdefault(number, {}).setdefault(offset, set())
+            if id_ is not None:
+                ids.add(id_)
+        partitions = self._partitions()
+        found = []
+        for number, ids_at in named.items():
+            if not 0 <= number < len(partitions):
+                self._check_ids(set().union(*ids_at.values()), None)
+                continue
+            partition = partitions[number]
+            start, end = partition.log.start, partition.log.end
+            here = Offsets.of([offset for offset in ids_at if start <= offset < end])
+            known = dict(_ids_at(partition, here))
+            for offset, ids in ids_at.items():
+                if offset in known or offset >= end:
+                    self._check_ids(ids, known.get(offset))
+            waiting = partition.not_done(LETTERS_GROUP, here)
+            if waiting.count:
+                found.append((partition, waiting))
+        return found
+
+    def _check_ids(self, wanted: set[str], found: str | None) -> None:
+        for id_ in wanted:
+            if id_ != found:
+                raise InvalidInput(
+                    f"{id_:.100} is no dead letter of {self._name}: it is another topic's, or was "
+                    "there before that topic was deleted; list the letters again"
+                )
+
+
+def pages(letters: Iterable[Letter], letters_max: int = _PAGE) -> Iterator[list[Letter]]:
+    """Letters in pages that have neither too many nor, but for a single long one, too much."""
+    page: list[Letter] = []
+    page_bytes = 0
+    for letter in letters:
+        letter_bytes = _bytes_of(letter.message)
+        if page and (len(page) == letters_max or page_bytes + letter_bytes > _PAGE_BYTES):
+            yield page
+            page, page_bytes = [], 0
+        page.append(letter)
+        page_bytes += letter_bytes
+    if page:
+        yield page
+
+
+def _letters_of(
+    partition: Partition,
+    start: int,
+    where: Chosen | None,
+    limit: int = 1 << 62,
+    end: int = 1 << 62,
+) -> Iterator[Letter]:
+    """Letters from an offset on that are neither redriven nor purged, as many as are wanted."""
+    while limit > 0:
+        wanted = min(limit, _PAGE) if where is None else _PAGE
+        page = partition.unfinished(LETTERS_GROUP, start, wanted, _PAGE_BYTES)
+        for message in page:
+            if message.offset >= end:
+                return
+            letter = Letter(partition.number, message, origin_of(message))
+            if limit > 0 and (where is None or where(letter)):
+                limit -= 1
+                yield letter
+        if not page:
+            return
+        start = page[-1].offset + 1
+
+
+def _letters_at(partition: Partition, offsets: Offsets, where: Chosen | None) -> Iterator[Letter]:
+    for batch in _frames_at(partition, offsets):
+        for message in batch.messages():
+            if message.offset in offsets:
+                letter = Letter(partition.number, message, origin_of(message))
+                if where is None or where(letter):
+                    yield letter
+
+
+def _ids_at(partition: Partition, offsets: Offsets) -> Iterator[tuple[int, str]]:
+    """What lies at the offsets, done or not; those that are damaged or compacted are missing."""
+    for batch in _frames_at(partition, offsets):
+        for offset, id_ in zip(batch.offset_numbers().tolist(), batch.ids.to_pylist(), strict=True):
+            if offset in offsets:
+                yield offset, ulid_text(int.from_bytes(id_, "big"))
+
+
+def _frames_at(partition: Partition, offsets: Offsets) -> Iterator[Batch]:
+    """Frame by frame, so that no more than one is in memory."""
+    log, at = partition.log, 0
+    for offset in offsets:
+        if offset >= at:
+            read = log.read(max(offset, log.start), 1)
+            at = read.next_offset
+            yield from read
+
+
+def _finish(partition: Partition, letters: Sequence[Letter]) -> None:
+    partition.finish(LETTERS_GROUP, Offsets.of([letter.message.offset for letter in letters]))
+
+
+def _place(named: Named) -> Place:
+    if isinstance(named, Letter):
+        return Place(named.partition, named.message.offset, named.id)
+    return named
+
+
+def _bytes_of(message: Message) -> int:
+    headers = sum(len(k) + len(v or b"") + 16 for k, v in message.headers.items())
+    return len(message.value or b"") + len(message.key or b"") + headers
 
 
 _decoder = msgspec.json.Decoder(Origin)

@@ -165,15 +165,27 @@ class Partition(LedgeredPartition):
             queue = self.queue(group)
             return self._carry_out(group, queue, Decision((Acked(nonce, offsets),)))
 
-    def unfinished(self, group: str, after: int, limit: int) -> list[Message]:
-        """Messages that a group has not done, from an offset on; for looking, not for working."""
+    def not_done(self, group: str, offsets: Offsets) -> Offsets:
+        """Those of the offsets that a group has not done."""
+        with self.lock:
+            return offsets - self.queue(group).state.acked.among(offsets)
+
+    def unfinished(self, group: str, after: int, limit: int, bytes_max: int) -> list[Message]:
+        """Messages that a group has not done, from an offset on; for looking, not for working.
+
+        So many, or those of the frames that make up so many bytes; none only if there are none.
+        """
         found: list[Message] = []
+        found_bytes = 0
         with self.lock:
             acked = self.queue(group).state.acked
             offset = max(after, acked.floor, self.log.start)
-        while offset < self.log.end and len(found) < limit:
+        while offset < self.log.end and len(found) < limit and found_bytes < bytes_max:
             read = self.log.read(offset, 256 << 10)
-            found += [message for message in read.messages() if message.offset not in acked]
+            some = [message for message in read.messages() if message.offset not in acked]
+            if some:
+                found += some
+                found_bytes += sum(batch.nbytes for batch in read)
             offset = read.next_offset
         return found[:limit]
 

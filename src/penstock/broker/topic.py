@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count
+from typing import TypeAlias
 
 import mmh3
 import numpy as np
@@ -28,9 +29,14 @@ from penstock.errors import InvalidInput, PartitionNotFound
 from penstock.log.base import DONE, Appended
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS
+from penstock.record.writing import check_frame, check_messages
 
 DEDUP_HEADER = "penstock-dedup-id"
+PARTITION_MISSING = "an idempotent producer numbers messages by partition: name it"
 _OFFSET_BITS = 48  # a place in the deduplication window: partition and offset in one number
+
+_Part: TypeAlias = tuple[int, range | list[int], Batch]
+"""What goes to one partition: its number, and messages with their rows in the batch."""
 
 
 class Topic:
@@ -70,9 +76,12 @@ class Topic:
         batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
         if producer is not None:
             return [self._append_idempotent(batch, partition, producer)]
+        parts = self._split(batch, partition)
+        if len(parts) > 1:
+            self._check_whole(batch, parts)
         placed = [
             _placed(number, rows, self.partitions[number].append(part))
-            for number, rows, part in self._split(batch, partition)
+            for number, rows, part in parts
         ]
         self._news()
         return placed
@@ -83,7 +92,7 @@ class Topic:
         """Append those messages whose id was not seen within the window."""
         names = dedup_names(ids, len(batch))
         batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
-        batch = batch.with_headers([{DEDUP_HEADER: name} if name else {} for name in names])
+        batch = with_dedup_ids(batch, names)
         with self._dedup_lock:
             now_ns = self._clock.monotonic_ns()
             window = self._window()
@@ -91,7 +100,10 @@ class Topic:
             where: dict[int, tuple[int, int, int, Future[None]]] = {}
             if sifted.new:
                 chosen = batch if len(sifted.new) == len(batch) else batch.take(sifted.new)
-                for number, rows, part in self._split(chosen, partition):
+                parts = self._split(chosen, partition)
+                if len(parts) > 1:
+                    self._check_whole(chosen, parts)
+                for number, rows, part in parts:
                     appended = self.partitions[number].append(part)
                     first = number << _OFFSET_BITS | appended.first_offset
                     places = range(first, first + len(part))
@@ -120,7 +132,7 @@ class Topic:
         batch = self._with_ttl(batch, deliver_at_us)
         if partition is not None:
             self.partition(partition)
-            batch = batch.with_headers([{PARTITION_HEADER: str(partition)}] * len(batch))
+            batch = bound_for(batch, partition)
         return self.delays.add(batch, deliver_at_us)
 
     def move_due(self) -> int:
@@ -223,7 +235,7 @@ class Topic:
 
     def _append_idempotent(self, batch: Batch, partition: int | None, producer: Producer) -> Placed:
         if partition is None:
-            raise InvalidInput("an idempotent producer numbers messages by partition: name it")
+            raise InvalidInput(PARTITION_MISSING)
         target = self.partition(partition)
         outcome = target.append_idempotent(batch, producer.id, producer.epoch, producer.sequence)
         rows = range(len(batch))
@@ -234,9 +246,16 @@ class Topic:
         self._news()
         return _placed(partition, rows, outcome)
 
-    def _split(
-        self, batch: Batch, partition: int | None
-    ) -> list[tuple[int, range | list[int], Batch]]:
+    def _check_whole(self, batch: Batch, parts: Sequence[_Part]) -> None:
+        """A batch for several partitions is taken or refused as one: before any of it is written,
+        what would be refused of a part is looked for in all."""
+        bytes_max = self.settings.message_bytes_max
+        if batch.nbytes > bytes_max:
+            check_messages(batch, bytes_max)
+        for _, _, part in parts:
+            check_frame(part)
+
+    def _split(self, batch: Batch, partition: int | None) -> list[_Part]:
         """The messages of each partition, with their rows in the batch."""
         rows = range(len(batch))
         if partition is not None:
@@ -255,7 +274,7 @@ class Topic:
             np.int64,
             len(batch),
         )
-        parts: list[tuple[int, range | list[int], Batch]] = []
+        parts: list[_Part] = []
         for number in np.unique(target).tolist():
             chosen = np.flatnonzero(target == number)
             if len(chosen) == len(batch):
@@ -288,6 +307,21 @@ class Topic:
         """A partition by its number. Anyone can send such a header, with anything in it."""
         number = int(header) if header and header.isdigit() and len(header) <= 9 else -1
         return number if 0 <= number < len(self.partitions) else None
+
+
+def check_partition(name: TopicName, number: object, partitions: int) -> None:
+    if type(number) is not int or not 0 <= number < partitions:
+        raise PartitionNotFound(str(name), number, partitions)
+
+
+def with_dedup_ids(batch: Batch, names: Sequence[bytes | None]) -> Batch:
+    """Messages as they are stored: with their deduplication ids."""
+    return batch.with_headers([{DEDUP_HEADER: name} if name else {} for name in names])
+
+
+def bound_for(batch: Batch, partition: int) -> Batch:
+    """Delayed messages as they are stored: with the partition that they were sent to."""
+    return batch.with_headers([{PARTITION_HEADER: str(partition)}] * len(batch))
 
 
 def moved_ids(partition: Partition) -> list[pa.Array]:

@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.broker.names import TopicName, parse_topic
 from penstock.broker.settings import WAIT_MS_MAX
 from penstock.delivery.offsets import Int64s
+from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, Moment, parse_ns, parse_us
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, InvalidReceipt
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest, Start
 from penstock.record.batch import Batch, HeaderMap, Payload
 from penstock.record.schema import Priority
@@ -35,6 +37,22 @@ def parse_start(position: Position) -> Start:
     raise InvalidInput(
         f'a position is "earliest", "latest", an offset or a datetime; not {position!r}'
     )
+
+
+def parse_receipts(receipts: str | Sequence[str]) -> list[tuple[str, TopicName, Receipt]]:
+    """Receipts with the topics that they name, or InvalidReceipt, before any is used."""
+    several = [receipts] if isinstance(receipts, str) else receipts
+    if not isinstance(several, Sequence):
+        raise InvalidInput(f"a receipt or a list of them is wanted, not {receipts!r:.100}")
+    parsed = []
+    for text in several:
+        receipt = Receipt.parse(text)
+        try:
+            name = parse_topic(receipt.topic)
+        except InvalidInput:
+            raise InvalidReceipt(text) from None
+        parsed.append((text, name, receipt))
+    return parsed
 
 
 def poll_ns(wait: Duration) -> int:

@@ -18,7 +18,7 @@ from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Steps, Wait, awaiting, 
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, parse_ns
-from penstock.errors import DeliveryError, InvalidInput, LogClosed
+from penstock.errors import AlreadySettled, DeliveryError, InvalidInput, LogClosed
 from penstock.log.base import DONE
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import READ_SCHEMA
@@ -86,14 +86,20 @@ class EmbeddedLease(Lease):
         """On each partition, also if it is too late on another one; then the first error."""
         outcomes: list[Settled] = []
         lost: DeliveryError | None = None
-        for lease, _ in leases:
+        why: list[tuple[int, type[DeliveryError]]] = []
+        for lease, pieces in leases:
             assert isinstance(lease, EmbeddedLease)
             try:
                 outcomes.append(lease._ask(verb, None, how))
             except DeliveryError as exc:
                 lost = lost or exc
+                for batch, _ in pieces:  # asked by message it knows which of them are done
+                    offsets = Offsets.of(batch.offset_numbers())
+                    why += lease._ask(verb, offsets, how).refused.items()
         yield from _confirm(*outcomes)
         if lost is not None:
+            if why and all(kind is AlreadySettled for _, kind in why):
+                raise AlreadySettled(why[0][0])
             raise lost
 
     def _ask(self, verb: str, offsets: Offsets | None, how: dict[str, Any]) -> Settled:

@@ -11,19 +11,32 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from penstock.broker.names import TopicName, group_name, parse_topic
+from penstock.broker.names import TopicName, group_name
 from penstock.broker.settings import TopicSettings, parse_ttl_us
 from penstock.broker.stats import LatencyRow, TopicStats
 from penstock.broker.structs import DelayedMessage, DelayStats, Delivered, StreamGroup
 from penstock.broker.structs import Producer as ProducerOf
-from penstock.client.arguments import Messages, Position, as_batch, moments_us, parse_start
+from penstock.client.arguments import (
+    Messages,
+    Position,
+    as_batch,
+    moments_us,
+    parse_receipts,
+    parse_start,
+)
 from penstock.client.base import BaseClient, P, S
 from penstock.client.results import Delayed, Published, PublishedBatch, published
 from penstock.client.waiting import Signal, Steps, Wait
 from penstock.delivery.offsets import Offsets
-from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, Moment, parse_ns, parse_us
-from penstock.errors import BrokerClosed, DeliveryError, InvalidInput
+from penstock.errors import (
+    BrokerClosed,
+    DeliveryError,
+    InvalidInput,
+    InvalidReceipt,
+    PartitionNotFound,
+    TopicNotFound,
+)
 from penstock.group.assignment import TopicPartition
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest
 from penstock.log.base import DONE, Batches
@@ -256,19 +269,19 @@ class Operations(BaseClient[S, P]):
         self, verb: str, group: str, receipts: str | Sequence[str], **how: Any
     ) -> Steps[dict[str, DeliveryError]]:
         """Settle messages by their receipts; by receipt, the errors of those that could not be."""
-        several = [receipts] if isinstance(receipts, str) else receipts
-        if not isinstance(several, Sequence):
-            raise InvalidInput(f"a receipt or a list of them is wanted, not {receipts!r:.100}")
-        leases: dict[tuple[str, int, int], dict[int, str]] = {}
-        for text in several:
-            receipt = Receipt.parse(text)
-            place = receipt.topic, receipt.partition, receipt.nonce
+        leases: dict[tuple[TopicName, int, int], dict[int, str]] = {}
+        for text, name, receipt in parse_receipts(receipts):
+            place = name, receipt.partition, receipt.nonce
             leases.setdefault(place, {})[receipt.offset] = text
         errors: dict[str, DeliveryError] = {}
-        for (topic, number, nonce), texts in leases.items():
-            settle = getattr(self._broker, verb)
-            name = parse_topic(topic)
-            settled = settle(name, number, group_name(group), nonce, Offsets.of(list(texts)), **how)
+        settle = getattr(self._broker, verb)
+        for (name, number, nonce), texts in leases.items():
+            offsets = Offsets.of(list(texts))
+            try:
+                settled = settle(name, number, group_name(group), nonce, offsets, **how)
+            except (TopicNotFound, PartitionNotFound):  # the others are settled all the same
+                errors |= {text: InvalidReceipt(text) for text in texts.values()}
+                continue
             yield from _durable(settled.durable)
             for offset, refusal in settled.refused.items():
                 errors[texts[offset]] = refusal(offset)

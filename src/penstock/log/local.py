@@ -17,7 +17,6 @@ from penstock.errors import (
     FrameError,
     LogError,
     LogFailed,
-    MessageTooLarge,
 )
 from penstock.forks import abandon_in_children
 from penstock.log.base import DONE, Appended
@@ -39,6 +38,7 @@ from penstock.record.writing import (
     SINGLE_BYTES_MAX,
     EncodedFrame,
     Writer,
+    check_messages,
     encode,
     encode_single,
 )
@@ -155,7 +155,7 @@ class LocalLog(DurableLog):
             now_us, ulid = wall_ns // 1000, new_batch_ulid(wall_ns)
             frame = encode(batch, self._active.tail[0], ulid, now_us, config.codec, by)
             if frame.raw_bytes > config.message_bytes_max:
-                self._check_sizes(batch)
+                check_messages(batch, config.message_bytes_max)
             durable = self._append(frame, now_us)
         if self._waiting:
             self._notify()
@@ -423,11 +423,6 @@ class LocalLog(DurableLog):
             self.committer.schedule(0, self._commit_sealed)
         # Else the commit that is due within the interval comes soon enough; at once it would only
         # be in the way of whoever writes so much.
-
-    def _check_sizes(self, batch: Batch) -> None:
-        longest, limit = int(batch.message_bytes().max()), self.config.message_bytes_max
-        if longest > limit:
-            raise MessageTooLarge(f"a message of {longest} bytes; at most {limit} are taken")
 
     def _discard(self, segments: list[Segment]) -> None:
         """Remove files that no longer count. What cannot be removed now is removed at open."""

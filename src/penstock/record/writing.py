@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.errors import FrameTooLarge, InvalidInput
+from penstock.errors import FrameTooLarge, InvalidInput, MessageTooLarge
 from penstock.record.batch import Batch
 from penstock.record.frame import (
     BODY_BYTES_MAX,
@@ -102,6 +102,19 @@ def encode(
         return _encode_any(batch, base_offset, ulid, stamp_us, codec, by, span)
     except struct.error as exc:
         raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
+
+
+def check_frame(batch: Batch) -> None:
+    """Raise what `encode` would of a batch that is too large. A small one costs next to nothing."""
+    if batch.nbytes > BODY_BYTES_MAX // 2:  # only who lays it down knows to the byte
+        encode(batch, 0, 0)
+
+
+def check_messages(batch: Batch, bytes_max: int) -> None:
+    """Raise if a message of the batch is too long."""
+    longest = int(batch.message_bytes().max(initial=0))
+    if longest > bytes_max:
+        raise MessageTooLarge(f"a message of {longest} bytes; at most {bytes_max} are taken")
 
 
 def _encode_any(

@@ -115,6 +115,9 @@ class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
 class LetterPlace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     partition: Small
     offset: Whole
+    id: str | None = None
+    """Of the letter's message. With it, another letter that came to lie there is not touched: the
+    whole request is refused."""
 
 
 class LetterChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

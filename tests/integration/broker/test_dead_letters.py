@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import AlreadySettled
+from penstock.errors import AlreadySettled, InvalidInput
 from penstock.record.schema import Priority
 from tests.integration.broker.world import Background, World, values
 
@@ -223,6 +223,94 @@ def test_some_letters_are_redriven_by_hand(dead: World) -> None:
     chosen = [letter for letter in letters.list() if letter.value in (b"0", b"5")]
     assert letters.redrive(chosen) == 2
     assert sorted(values(dead.ps.receive("orders", "g", 10))) == [b"0", b"5"]
+
+
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+def test_a_letter_of_another_topic_is_refused_and_moves_none(verb: str, dead: World) -> None:
+    ps = dead.ps
+    ps.create_topic("other", max_retries=0)
+    ps.publish_batch("other", [b"a", b"b"])
+    ps.receive_batch("other", "g").reject("no")
+    mine, others = ps.dead_letters("orders"), ps.dead_letters("other")
+    foreign = next(iter(others.list()))
+    for chosen in (foreign, [next(iter(mine.list())), foreign]):
+        with pytest.raises(InvalidInput, match=f"{foreign.id} is no dead letter of orders"):
+            getattr(mine, verb)(chosen)
+    beyond = next(letter for letter in mine.list() if letter.message.offset == 2)
+    with pytest.raises(InvalidInput, match="is no dead letter of other"):
+        getattr(others, verb)(beyond)
+    assert (mine.count(), others.count()) == (6, 2)
+    assert ps.receive("orders", "g") == ps.receive("other", "g") == []
+
+
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+def test_a_letter_from_before_its_topic_was_deleted_is_not_taken_for_a_new_one(
+    verb: str, ps: Any
+) -> None:
+    ps.create_topic("orders")
+    ps.publish_batch("orders", [b"old", b"new"])
+    first, second = ps.receive("orders", "g", 2)
+    first.reject("no")
+    letters = ps.dead_letters("orders")
+    (stale,) = letters.list()
+    ps.delete_topic("orders.dlq")
+    with pytest.raises(InvalidInput, match="before that topic was deleted"):
+        getattr(letters, verb)(stale)
+    second.reject("no")
+    with pytest.raises(InvalidInput, match="before that topic was deleted"):
+        getattr(letters, verb)(stale)
+    assert values(letters.list()) == [b"new"]
+    assert len(ps.receive("orders", "h", 10)) == 2  # nothing was published again
+
+
+def test_a_letter_that_retention_took_is_passed_over(dead: World) -> None:
+    letters = dead.ps.dead_letters("orders")
+    kept = list(letters.list())
+    dead.ps.purge("orders.dlq")
+    assert letters.redrive(kept) == letters.purge(kept[0]) == 0
+
+
+def test_the_same_letter_twice_is_redriven_once(dead: World) -> None:
+    letters = dead.ps.dead_letters("orders")
+    chosen = next(letter for letter in letters.list() if letter.value == b"3")
+    again = next(letter for letter in letters.list() if letter.value == b"3")
+    assert letters.redrive([chosen, chosen, again]) == 1
+    assert values(dead.ps.receive("orders", "g", 10)) == [b"3"]
+
+
+def test_letters_by_hand_and_a_filter_are_those_that_both_pick(dead: World) -> None:
+    letters = dead.ps.dead_letters("orders")
+    chosen = [letter for letter in letters.list() if letter.value in (b"0", b"1", b"5")]
+    assert letters.redrive(chosen, where=lambda letter: False) == 0
+    assert letters.purge(chosen[0], where=lambda letter: False) == 0
+    assert letters.redrive(chosen, where=lambda letter: letter.error == "odd") == 2
+    assert sorted(values(dead.ps.receive("orders", "g", 10))) == [b"1", b"5"]
+    assert letters.count() == 4
+
+
+def test_letters_in_several_frames_are_found_by_hand(ps: Any) -> None:
+    ps.create_topic("orders")
+    for start in range(0, 40, 4):
+        ps.publish_batch("orders", [b"%d" % n for n in range(start, start + 4)])
+        ps.receive_batch("orders", "g").reject("no")
+    letters = ps.dead_letters("orders")
+    chosen = [letter for letter in letters.list() if int(letter.value) % 7 == 0]
+    assert letters.purge(chosen[:2]) == 2
+    assert letters.redrive(chosen) == 4
+    assert values(ps.receive("orders", "g", 10)) == [b"14", b"21", b"28", b"35"]
+
+
+@pytest.mark.parametrize("where", [None, lambda letter: letter.error == "no"])
+def test_letters_that_are_too_much_for_one_frame_are_redriven(where: Any, ps: Any) -> None:
+    ps.create_topic("orders", partitions=2)
+    for _ in range(12):
+        ps.publish("orders", b"x" * (9 << 20), key="k")
+    for message in ps.receive("orders", "g", 20):
+        message.reject("no")
+    letters = ps.dead_letters("orders")
+    assert letters.redrive(where=where) == 12
+    assert letters.count() == 0
+    assert ps.stats("orders").messages == 24
 
 
 def test_all_letters_are_redriven_and_may_die_again(dead: World) -> None:

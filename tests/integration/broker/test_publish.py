@@ -8,7 +8,13 @@ import mmh3
 import pyarrow as pa
 import pytest
 
-from penstock.errors import DiskFull, InvalidInput, MessageTooLarge, PartitionNotFound
+from penstock.errors import (
+    DiskFull,
+    FrameTooLarge,
+    InvalidInput,
+    MessageTooLarge,
+    PartitionNotFound,
+)
 from penstock.record.schema import Priority
 from tests.integration.broker.world import World, values
 
@@ -203,6 +209,79 @@ def test_a_message_that_is_too_long_is_refused_whole(ps: Any) -> None:
             call()
     stats = ps.stats("orders")
     assert (stats.messages, stats.delayed) == (1, 0)
+
+
+@pytest.mark.parametrize("dedup_ids", [None, ["first", "second"]])
+def test_a_batch_for_several_partitions_is_refused_whole(dedup_ids: Any, ps: Any) -> None:
+    ps.create_topic("orders", partitions=2, message_bytes_max=1000)
+    keys = two_partitions()
+    with pytest.raises(MessageTooLarge, match="at most 1000"):
+        ps.publish_batch("orders", [b"a", b"x" * 1001], keys=keys, dedup_ids=dedup_ids)
+    assert ps.stats("orders").messages == 0
+    again = ps.publish_batch("orders", [b"a", b"x"], keys=keys, dedup_ids=dedup_ids)
+    assert [each.duplicate for each in again] == [False, False]
+
+
+@pytest.mark.parametrize("dedup", [False, True])
+def test_a_batch_of_which_one_part_is_more_than_a_frame_is_refused_whole(
+    dedup: bool, here: World
+) -> None:
+    ps = here.ps
+    ps.create_topic("orders", partitions=2)
+    first, second = two_partitions()
+    rows = [b"a"] + [b"x" * (9 << 20)] * 12
+    keys = [first] + [second] * 12
+    ids = [str(n) for n in range(len(rows))] if dedup else None
+    with pytest.raises(FrameTooLarge, match="at most 104857600"):
+        ps.publish_batch("orders", rows, keys=keys, dedup_ids=ids)
+    assert ps.stats("orders").messages == 0
+    ps.publish_batch("orders", rows[:11], keys=keys[:11], dedup_ids=ids and ids[:11])
+    assert ps.stats("orders").messages == 11
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ({"value": b"x" * ((10 << 20) + 1)}, MessageTooLarge),
+        ({"value": b"x" * (10 << 20), "key": b"k"}, MessageTooLarge),
+        ({"value": b"x" * (10 << 20), "dedup_id": "one"}, MessageTooLarge),
+        ({"value": b"x" * (10 << 20), "delay": "1s", "partition": 0}, MessageTooLarge),
+        ({"value": b"x", "partition": 7}, PartitionNotFound),
+        ({"value": b"x", "partition": 7, "delay": "1s"}, PartitionNotFound),
+        ({"value": b"x", "partition": 7, "dedup_id": "one"}, PartitionNotFound),
+    ],
+    ids=lambda each: str(each)[-60:],
+)
+def test_no_topic_is_made_for_a_message_that_is_refused(how: Any, error: Any, world: World) -> None:
+    ps = world.restart(auto_create=True)
+    with pytest.raises(error):
+        ps.publish("orders", **how)
+    assert ps.topics() == []
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ({"messages": [b"x"], "partition": 7}, PartitionNotFound),
+        ({"messages": [b"x", b"x" * ((10 << 20) + 1)]}, MessageTooLarge),
+        ({"messages": [b"x"], "producer": (1, 0, 0)}, InvalidInput),
+    ],
+    ids=lambda each: str(each)[-60:],
+)
+def test_no_topic_is_made_for_a_batch_that_is_refused(how: Any, error: Any, world: World) -> None:
+    ps = world.restart(auto_create=True)
+    with pytest.raises(error):
+        ps.publish_batch("orders", **how)
+    if "producer" not in how:
+        with pytest.raises(error):
+            ps.schedule_batch("orders", delay="1s", **how)
+    assert ps.topics() == []
+
+
+def two_partitions() -> list[str]:
+    """A key of each partition of a topic that has two."""
+    key_of = {mmh3.hash(str(n), signed=False) % 2: str(n) for n in range(99)}
+    return [key_of[0], key_of[1]]
 
 
 def test_a_full_disk_refuses_messages_and_lets_work_go_on(world: World) -> None:

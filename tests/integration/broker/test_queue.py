@@ -288,6 +288,45 @@ def test_a_batch_that_was_settled_in_part_is_settled_for_the_rest(orders: Any) -
         batch.ack()
 
 
+@pytest.mark.parametrize("verb", ["ack", "nack", "reject", "extend"])
+def test_a_batch_that_is_done_says_so(verb: str, orders: Any) -> None:
+    batch = orders.receive_batch("orders", "g", 4)
+    batch.ack()
+    how = {"visibility": "1s"} if verb == "extend" else {}
+    with pytest.raises(AlreadySettled):
+        getattr(batch, verb)(**how)
+    with pytest.raises(AlreadySettled):
+        orders.receive_batch("orders", "g", ack=batch)
+    assert orders.stats("orders").groups[0].depth == 6
+
+
+def test_a_long_batch_is_done_only_if_all_of_it_is(ps: Any) -> None:
+    ps.create_topic("orders")
+    ps.publish_batch("orders", [b"x"] * 2500)
+    batch = ps.receive_batch("orders", "g", 2500)
+    receipts = batch.receipts()
+    assert ps.ack("g", receipts[:-1]) == ps.nack("g", receipts[-1], delay=0) == {}
+    with pytest.raises(LeaseLost):
+        batch.ack()
+    ps.receive("orders", "g")[0].ack()
+    with pytest.raises(AlreadySettled):
+        batch.ack()
+
+
+def test_a_batch_of_several_partitions_is_lost_if_any_of_it_is(ps: Any, world: World) -> None:
+    ps.create_topic("orders", partitions=2)
+    for partition in (0, 1):
+        ps.publish_batch("orders", [b"a", b"b"], partition=partition)
+    batch = ps.receive_batch("orders", "g", 4)
+    done, lost = batch.receipts()[:2], batch.receipts()[2:]
+    assert ps.ack("g", done) == ps.nack("g", lost, delay=0) == {}
+    with pytest.raises(LeaseLost):
+        batch.ack()
+    with pytest.raises(LeaseLost):
+        ps.receive_batch("orders", "g", ack=batch)
+    assert ps.stats("orders").groups[0].depth == 2
+
+
 # Receipts.
 
 
@@ -324,9 +363,41 @@ def test_what_cannot_be_settled_is_told_receipt_by_receipt(orders: Any) -> None:
     assert type(orders.ack("g", good)[good]) is AlreadySettled
 
 
+def test_a_receipt_of_a_topic_or_partition_that_is_not_there_stands_alone(orders: Any) -> None:
+    orders.create_topic("gone")
+    orders.publish("gone", b"x")
+    deleted = orders.receive("gone", "g")[0].receipt
+    orders.delete_topic("gone")
+    for settle in (
+        orders.ack,
+        orders.nack,
+        orders.reject,
+        lambda group, receipts: orders.extend(group, receipts, visibility="1s"),
+    ):
+        first, second = [m.receipt for m in orders.receive("orders", "g", 2)]
+        nowhere = first.replace("orders:0:", "orders:7:")
+        errors = settle("g", [deleted, first, nowhere, second])
+        assert {receipt: type(error) for receipt, error in errors.items()} == {
+            deleted: InvalidReceipt,
+            nowhere: InvalidReceipt,
+        }
+        assert "its topic was deleted" in str(errors[deleted])
+    assert orders.stats("orders").in_flight == 2  # those that were extended
+
+
 @pytest.mark.parametrize(
     "receipt",
-    ["", "x", "orders:0:0:1", "orders:0:0:1:xyz", "orders:-1:0:1:" + "0" * 15, None, 5, b"orders"],
+    [
+        "",
+        "x",
+        "orders:0:0:1",
+        "orders:0:0:1:xyz",
+        "orders:-1:0:1:" + "0" * 15,
+        "Orders!:0:0:1:" + "0" * 15,
+        None,
+        5,
+        b"orders",
+    ],
 )
 def test_something_that_is_no_receipt_is_refused(receipt: Any, orders: Any) -> None:
     held = orders.receive("orders", "g", 1)[0].receipt

@@ -181,6 +181,57 @@ def test_messages_are_settled_by_receipt(orders: Http) -> None:
     assert [message["value"] for message in received(orders)] == ["2"]
 
 
+def test_a_dead_letter_is_named_by_its_place_and_by_its_id(orders: Http) -> None:
+    orders.post("/v1/topics/orders/messages", {"messages": [{"value": "a"}, {"value": "b"}]})
+    receipts = [message["receipt"] for message in received(orders)]
+    orders.post("/v1/topics/orders/groups/g/reject", {"receipts": receipts})
+    letters = orders.get("/v1/topics/orders/dead-letters").json["letters"]
+    redrive = "/v1/topics/orders/dead-letters/redrive"
+    first, second = [
+        {"partition": 0, "offset": n, "id": each["message"]["id"]} for n, each in enumerate(letters)
+    ]
+    other = orders.post(redrive, {"letters": [first, {**second, "id": first["id"]}]})
+    assert (other.status, other.code) == (400, "invalid_input")
+    assert orders.post(redrive, {"letters": [{"partition": 0, "offset": 9}]}).json == {"count": 0}
+    assert orders.post(redrive, {"letters": [first]}).json == {"count": 1}
+    assert orders.post(redrive, {"letters": [first, first]}).json == {"count": 0}
+    unnamed = {"letters": [{"partition": 0, "offset": 1}]}
+    assert orders.post(redrive, {**unnamed, "reason": "expired"}).json == {"count": 0}
+    assert orders.post(redrive, unnamed).json == {"count": 1}
+
+
+def test_a_page_of_long_dead_letters_is_short(orders: Http) -> None:
+    for _ in range(3):
+        orders.post("/v1/topics/orders/messages", {"value": "x" * (9 << 20)})
+    receipts = [message["receipt"] for message in received(orders)]
+    orders.post("/v1/topics/orders/groups/g/reject", {"receipts": receipts})
+    places, after = [], ""
+    while after is not None:
+        page = orders.get(f"/v1/topics/orders/dead-letters?limit=10{after}").json
+        places.append([letter["message"]["offset"] for letter in page["letters"]])
+        after = None if page["next"] is None else f"&after={page['next']}"
+    assert places == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"value": "x" * 1001, "partition": 1}, "message_too_large"),
+        ({"value": "x" * 1000, "delay": "1s", "partition": 0}, "message_too_large"),
+        ({"value": "x" * 1000, "dedup_id": "one"}, "message_too_large"),
+        ({"value": "x", "delay": "91d"}, "invalid_input"),
+        ({"value": "x", "partition": 2}, "partition_not_found"),
+    ],
+    ids=str,
+)
+def test_messages_for_several_places_are_refused_whole(wrong: Any, code: str, http: Http) -> None:
+    http.ask("PUT", "/v1/topics/orders", {"partitions": 2, "message_bytes_max": 1000})
+    body = {"messages": [{"value": "a", "partition": 0}, {"value": "b"}, wrong]}
+    assert http.post("/v1/topics/orders/messages", body).code == code
+    stats = http.get("/v1/topics/orders/stats").json
+    assert (stats["messages"], stats["delayed"]) == (0, 0)
+
+
 def test_dead_letters_are_listed_page_by_page(orders: Http) -> None:
     orders.post("/v1/topics/orders/messages", {"messages": [{"value": str(n)} for n in range(5)]})
     receipts = [message["receipt"] for message in received(orders)]

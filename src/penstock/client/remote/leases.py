@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from penstock.broker.names import TopicName
@@ -10,10 +10,12 @@ from penstock.broker.structs import Delivered
 from penstock.client.messages import Lease, Leased
 from penstock.client.waiting import Steps
 from penstock.delivery.offsets import Offsets
-from penstock.errors import DeliveryError, InvalidInput
+from penstock.errors import AlreadySettled, DeliveryError, InvalidInput, RequestTooLarge
 from penstock.record.batch import Batch
 from penstock.wire.messages import LeasePart, Refusal, Settle
 from penstock.wire.problem import make_error
+
+_ASK_MAX = 1000  # messages: a refusal of each comes back
 
 
 class SettleCall(Protocol):
@@ -77,20 +79,45 @@ def settle_far_away(
     ]
     body = {"leases": parts, **options}
     refused, repeated = yield from settle(verb, topic, group, body, repeated)
-    if repeated:
-        # A lease that is gone may be gone because the first attempt settled it: ask by message.
-        gone = {(each.partition, each.lease) for each in refused if each.offset is None}
-        parts = [
-            {"partition": each.partition, "lease": each.nonce, "offsets": _offsets(pieces)}
-            for each, pieces in leases
-            if (each.partition, each.nonce) in gone
-        ]
-        if parts:
-            refused = [each for each in refused if each.offset is not None]
-            still, _ = yield from settle(verb, topic, group, {"leases": parts, **options}, True)
-            refused += still
+    # A lease that is gone may be gone because its messages are done: ask by message.
+    gone = {(each.partition, each.lease) for each in refused if each.offset is None}
+    parts = [
+        {"partition": each.partition, "lease": each.nonce, "offsets": _offsets(pieces)}
+        for each, pieces in leases
+        if (each.partition, each.nonce) in gone
+    ]
+    if parts and repeated:  # by the first attempt, perhaps
+        refused = [each for each in refused if each.offset is not None]
+        still, _ = yield from settle(verb, topic, group, {"leases": parts, **options}, True)
+        refused += still
+    elif parts:
+        done = yield from _first_if_done(
+            lambda some: settle(verb, topic, group, {"leases": [some], **options}), parts
+        )
+        refused = refused if done is None else [done]
     for refusal in refused:
         raise refusal_error(refusal)
+
+
+def _first_if_done(
+    ask: Callable[[dict[str, Any]], Steps[tuple[list[Refusal], bool]]],
+    parts: Sequence[dict[str, Any]],
+) -> Steps[Refusal | None]:
+    """What is said of the first of many messages, if all are done. Mostly they are not, and then
+    the first few tell."""
+    first: Refusal | None = None
+    for part in parts:
+        offsets = part["offsets"]
+        for start in range(0, len(offsets), _ASK_MAX):
+            some = {**part, "offsets": offsets[start : start + _ASK_MAX]}
+            try:
+                refused, _ = yield from ask(some)
+            except RequestTooLarge:  # a server that takes very few
+                return None
+            if not refused or any(each.code != AlreadySettled.code for each in refused):
+                return None
+            first = first or refused[0]
+    return first
 
 
 def _offsets(pieces: Sequence[tuple[Batch, int]]) -> list[int]:

@@ -14,6 +14,7 @@ from penstock.client.waiting import Steps, awaiting, blocking, run
 from penstock.wire.topics import Count, LetterPage, letter_of
 
 _PAGE = 1000
+_PLACES_MAX = 100_000  # in one request; a server takes a few times as much
 
 
 class LetterCalls:
@@ -64,14 +65,27 @@ class LetterCalls:
     def _apply(
         self, verb: str, letters: Letter | Sequence[Letter] | None, where: Chosen | None
     ) -> Steps[int]:
-        if letters is None and where is not None:
-            letters = yield from self.ask_list(where)
-        body: dict[str, Any] = {}
+        if letters is None and where is None:
+            return (yield from self._ask_apply(verb, {}))
+        places: list[dict[str, Any]] = []
         if letters is not None:
             some = [letters] if isinstance(letters, Letter) else letters
-            body["letters"] = [
-                {"partition": letter.partition, "offset": letter.message.offset} for letter in some
-            ]
+            places += map(_place, filter(where, some) if where is not None else some)
+        else:
+            after: str | None = None
+            while True:
+                page = yield from self.ask_page(after, _PAGE)
+                places += map(_place, filter(where, map(letter_of, page.letters)))
+                after = page.next
+                if after is None:
+                    break
+        done = 0
+        for start in range(0, len(places), _PLACES_MAX):
+            body = {"letters": places[start : start + _PLACES_MAX]}
+            done += yield from self._ask_apply(verb, body)
+        return done
+
+    def _ask_apply(self, verb: str, body: dict[str, Any]) -> Steps[int]:
         request = Request("POST", f"{self._path}/{verb}", encode(body), JSON)
         return decode((yield from self._asking.ask(request)), Count).count
 
@@ -117,3 +131,8 @@ class AsyncRemoteDeadLetters(LetterCalls):
     count = awaiting(LetterCalls.ask_count)
     redrive = awaiting(LetterCalls.ask_redrive)
     purge = awaiting(LetterCalls.ask_purge)
+
+
+def _place(letter: Letter) -> dict[str, Any]:
+    """Not the letter itself, which may be long."""
+    return {"partition": letter.partition, "offset": letter.message.offset, "id": letter.id}

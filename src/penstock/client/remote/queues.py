@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from penstock.broker.names import TopicName, group_name, parse_topic
-from penstock.client.arguments import poll_ns
+from penstock.broker.names import TopicName, group_name
+from penstock.client.arguments import parse_receipts, poll_ns
 from penstock.client.base import P, S
 from penstock.client.messages import HeldBatch, Leased, held
 from penstock.client.remote.asking import JSON, decode, encode
@@ -21,7 +21,6 @@ from penstock.client.remote.leases import (
 )
 from penstock.client.remote.paths import topic_path
 from penstock.client.waiting import Steps
-from penstock.delivery.receipts import Receipt
 from penstock.durations import Duration, parse_ns
 from penstock.errors import DeliveryError, InvalidInput
 from penstock.wire.columns import COMPACT_TYPE, decode_delivered
@@ -116,7 +115,11 @@ class Queues(Calls[S, P]):
             try:
                 reply = yield from self._asking.ask(request)
             except DeliveryError as exc:
-                if done is None or ack is None or not exc.repeated:
+                if done is None or ack is None:
+                    raise
+                if not exc.repeated:
+                    done._ack_was_sent = False
+                    yield from done._ack()  # by itself it tells what is done from what is lost
                     raise
                 yield from done._ack_first()
                 ack, left_s = None, max(deadline - time.monotonic(), 0)
@@ -148,16 +151,13 @@ class Queues(Calls[S, P]):
         self, verb: str, group: str, receipts: str | Sequence[str], **how: Any
     ) -> Steps[dict[str, DeliveryError]]:
         """Settle messages by their receipts; by receipt, the errors of those that could not be."""
-        several = [receipts] if isinstance(receipts, str) else receipts
-        if not isinstance(several, Sequence):
-            raise InvalidInput(f"a receipt or a list of them is wanted, not {receipts!r:.100}")
-        topics: dict[str, list[str]] = {}
-        for text in several:
-            topics.setdefault(Receipt.parse(text).topic, []).append(text)
+        topics: dict[TopicName, list[str]] = {}
+        for text, name, _ in parse_receipts(receipts):
+            topics.setdefault(name, []).append(text)
         errors: dict[str, DeliveryError] = {}
-        for topic, texts in topics.items():
+        for name, texts in topics.items():
             body = {"receipts": texts, **settle_options(verb, how)}
-            refused, _ = yield from self.ask_settle(verb, parse_topic(topic), group, body)
+            refused, _ = yield from self.ask_settle(verb, name, group, body)
             for refusal in refused:
                 errors[refusal.receipt or ""] = refusal_error(refusal)
         return errors

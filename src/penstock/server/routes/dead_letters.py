@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.broker.dead_letters import DeadLetters
+from penstock.broker.dead_letters import DeadLetters, Place, pages
 from penstock.broker.structs import Letter
 from penstock.errors import InvalidInput, NotFound
 from penstock.server.endpoints import Call, Table
@@ -20,6 +20,7 @@ class PageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     after: str | None = None
     """The `next` of the page before."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
+    """A page has fewer if they are long: only `next` says whether it is the last."""
 
 
 @table.add(
@@ -32,9 +33,9 @@ async def list_dead_letters(call: Call) -> LetterPage:
     letters = _letters(call)
 
     def read() -> LetterPage:
-        found = list(letters.list(limit=options.limit + 1, after=after))
-        page = found[: options.limit]
-        more = _text(page[-1]) if len(found) > options.limit else None
+        found = pages(letters.list(limit=options.limit + 1, after=after), options.limit)
+        page = next(found, [])
+        more = _text(page[-1]) if next(found, None) else None
         shown = [letter_view(letter) for letter in page]
         return LetterPage(letters=shown, count=letters.count(), next=more)
 
@@ -67,7 +68,7 @@ async def inspect_dead_letter(call: Call) -> LetterView:
 async def redrive(call: Call) -> Count:
     """Send letters back to their topic as new messages: some, or all."""
     letters = _letters(call)
-    return Count(count=await call.door.aside(_apply, letters, letters.redrive, call.body))
+    return Count(count=await call.door.aside(_apply, letters.redrive, call.body))
 
 
 @table.add(
@@ -81,19 +82,13 @@ async def redrive(call: Call) -> Count:
 async def purge_dead_letters(call: Call) -> Count:
     """Throw letters away: some, or all."""
     letters = _letters(call)
-    return Count(count=await call.door.aside(_apply, letters, letters.purge, call.body))
+    return Count(count=await call.door.aside(_apply, letters.purge, call.body))
 
 
-def _apply(letters: DeadLetters, apply: Callable[..., int], choice: LetterChoice) -> int:
+def _apply(apply: Callable[..., int], choice: LetterChoice) -> int:
     if choice.letters is None:
         return apply(None, choice.fits)
-    named = {(place.partition, place.offset) for place in choice.letters}
-    chosen = [
-        letter
-        for letter in letters.list()
-        if (letter.partition, letter.message.offset) in named and choice.fits(letter)
-    ]
-    return apply(chosen) if chosen else 0
+    return apply([Place(e.partition, e.offset, e.id) for e in choice.letters], choice.fits)
 
 
 def _letters(call: Call) -> DeadLetters:

@@ -231,12 +231,11 @@ def _as_asked(
 
 
 def _delay_arrow(call: Call, name: TopicName, batch: Batch, due_us: Any) -> _Stored:
-    partitions = len(call.broker.topic(name).partitions)
     if not len(batch):
-        return _Stored(PublishedRuns(partitions=partitions), ())
+        return _Stored(PublishedRuns(partitions=len(call.broker.topic(name).partitions)), ())
     _, appended = call.broker.delay(name, batch, due_us, partition=call.options.partition)
     runs = PublishedRuns(
-        partitions=partitions,
+        partitions=len(call.broker.topic(name).partitions),
         delayed_offset=appended.first_offset,
         delayed_id=ulid_text(appended.ulid),
         delayed_count=len(batch),
@@ -286,23 +285,38 @@ def _store_several(
         place: _built([messages[row] for row in some], [ends[row] for row in some])
         for place, some in rows.items()
     }
-    topic = call.broker.topic(name)
-    for partition, _, _ in rows:
-        if partition is not None:
-            topic.partition(partition)
+    dedup_ids = {
+        place: [messages[row].dedup_id for row in some] if place[2] else None
+        for place, some in rows.items()
+    }
+    stamps = {
+        place: np.array([due[row] for row in some], np.int64) if place[1] else None
+        for place, some in rows.items()
+    }
+    if not rows:
+        call.broker.topic(name)
+    elif len(rows) > 1:
+        for place, batch in batches.items():
+            call.broker.check(
+                name,
+                batch,
+                partition=place[0],
+                dedup_ids=dedup_ids[place],
+                deliver_at_us=stamps[place],
+            )
     published: dict[int, PublishedMessage] = {}
     futures: list[ThreadFuture[None]] = []
-    for (partition, is_delayed, has_dedup), some in rows.items():
-        batch = batches[partition, is_delayed, has_dedup]
-        if is_delayed:
-            stamps = np.array([due[row] for row in some], np.int64)
-            ids, appended = call.broker.delay(name, batch, stamps, partition=partition)
+    for place, some in rows.items():
+        partition, batch, deliver_at_us = place[0], batches[place], stamps[place]
+        if deliver_at_us is not None:
+            ids, appended = call.broker.delay(name, batch, deliver_at_us, partition=partition)
             futures.append(appended.durable)
             for id_, row in zip(ids, some, strict=True):
                 published[row] = PublishedMessage(id=id_, deliver_at_us=due[row])
             continue
-        dedup_ids = [messages[row].dedup_id for row in some] if has_dedup else None
-        for placed in call.broker.publish(name, batch, partition=partition, dedup_ids=dedup_ids):
+        for placed in call.broker.publish(
+            name, batch, partition=partition, dedup_ids=dedup_ids[place]
+        ):
             futures.append(placed.durable)
             for nth, row in enumerate(placed.rows):
                 published[some[row]] = _published(placed, nth)

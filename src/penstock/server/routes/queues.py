@@ -15,7 +15,14 @@ from penstock.broker.structs import Settled as BrokerSettled
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.receipts import Receipt
 from penstock.durations import parse_ns
-from penstock.errors import DeliveryError, InvalidInput, RequestTooLarge
+from penstock.errors import (
+    DeliveryError,
+    InvalidInput,
+    InvalidReceipt,
+    PartitionNotFound,
+    RequestTooLarge,
+    TopicNotFound,
+)
 from penstock.log.base import DONE
 from penstock.server.durable import durable
 from penstock.server.endpoints import Call, Table
@@ -258,6 +265,10 @@ def _settled(call: Call, settle: SettleCall, parts: list[_Part]) -> list[_Part]:
             part.durable, part.refused = settled.durable, settled.refused
         except DeliveryError as exc:
             part.lost = exc
+        except (TopicNotFound, PartitionNotFound):
+            if not part.receipts:
+                raise
+            part.refused = dict.fromkeys(part.receipts, InvalidReceipt)
     return parts
 
 
