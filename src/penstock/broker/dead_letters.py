@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.broker.listing import Named, Place, check_where, parse_letters, parse_limit
 from penstock.broker.names import TopicName
 from penstock.broker.structs import ORIGIN_HEADER, Chosen, Letter, Origin
 from penstock.broker.topic import DEDUP_HEADER
@@ -29,18 +30,6 @@ LETTERS_GROUP = "~letters"
 
 _PAGE = 1000
 _PAGE_BYTES = 16 << 20  # far less than a frame can hold: a page is published as one
-
-
-class Place(NamedTuple):
-    """A letter by where it lies. With its id no other one is meant that came to lie there."""
-
-    partition: int
-    offset: int
-    id: str | None = None
-
-
-Named = Letter | Place
-"""A letter that somebody was shown before."""
 
 
 class DeadLetters:
@@ -71,7 +60,8 @@ class DeadLetters:
 
         `after`: only those past this partition and offset.
         """
-        left = 1 << 62 if limit is None else limit
+        left = parse_limit(limit)
+        check_where(where)
         for partition in self._partitions():
             start = 0
             if after is not None and partition.number <= after[0]:
@@ -124,8 +114,9 @@ class DeadLetters:
     ) -> Iterator[tuple[Partition, Sequence[Letter]]]:
         """The letters that are meant, each with the partition that it was read from: the topic may
         be deleted meanwhile, and others lie there in a new one."""
+        check_where(where)
         if letters is not None:
-            some = [letters] if isinstance(letters, Named) else letters
+            some = parse_letters(letters)
             for partition, offsets in self._find([_place(each) for each in some]):
                 for page in pages(_letters_at(partition, offsets, where)):
                     yield partition, page

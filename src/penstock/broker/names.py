@@ -76,7 +76,10 @@ def dedup_names(ids: Sequence[str | bytes | None], messages: int) -> list[bytes 
     for each in ids:
         if each is not None and (not isinstance(each, str | bytes) or not each):
             raise InvalidInput(f"a deduplication id is text or bytes, not empty; not {each!r:.100}")
-    return [each.encode() if isinstance(each, str) else each for each in ids]
+    try:
+        return [each.encode() if isinstance(each, str) else each for each in ids]
+    except UnicodeEncodeError as exc:
+        raise InvalidInput(f"a deduplication id cannot be stored as UTF-8: {exc}") from None
 
 
 def _check(kind: str, name: object, pattern: re.Pattern[str], rule: str) -> None:

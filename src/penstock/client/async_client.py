@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from penstock.broker.names import TopicName
@@ -114,13 +115,19 @@ class AsyncClient(Operations[AsyncStream, AsyncProducer], AsyncClosing):
 
     def in_namespace(self, namespace: str) -> AsyncClient:
         """The same broker, with the topics of another namespace. Close one of the two."""
-        return AsyncClient(self._broker, namespace)
+        return AsyncClient(self._broker, namespace)._closes_with(self)
 
     async def close(self) -> None:
-        """Leave a clean folder."""
-        for stream in list(self._streams):
-            await stream.leave(failed=True)  # what was read is committed; the last may be half done
-        await asyncio.to_thread(self._broker.close)
+        """Send what producers still hold, and leave a clean folder.
+
+        Raises the error of what could not be sent, when all the rest is done.
+        """
+        async with AsyncExitStack() as closing:  # the last comes first, and all, whatever fails
+            closing.push_async_callback(asyncio.to_thread, self._broker.close)
+            for stream in list(self._streams):
+                closing.push_async_callback(stream.leave, failed=True)  # it may be half done
+            for producer in list(self._producers):
+                closing.push_async_callback(asyncio.to_thread, producer.close)
 
     def _new_stream(
         self, topics: Sequence[TopicName], group: str, start: Position, config: StreamConfig
@@ -128,7 +135,12 @@ class AsyncClient(Operations[AsyncStream, AsyncProducer], AsyncClosing):
         return AsyncStream(self._broker, topics, group, start, config)
 
     def _new_producer(self, name: TopicName, config: ProducerConfig) -> AsyncProducer:
-        return AsyncProducer(lambda: asyncio.to_thread(Producer, self._broker, name, config))
+        async def open_() -> Producer:
+            producer = await asyncio.to_thread(Producer, self._broker, name, config)
+            self._producers.add(producer)
+            return producer
+
+        return AsyncProducer(open_)
 
 
 class AsyncDeadLetters:

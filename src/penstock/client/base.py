@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
 from penstock.broker.names import TopicName, topic_name
@@ -13,7 +13,7 @@ from penstock.client.producer import Acks, ProducerConfig
 from penstock.client.streams import StreamConfig
 from penstock.client.waiting import Steps
 from penstock.durations import Duration, parse_ms, parse_ns
-from penstock.errors import DeliveryError
+from penstock.errors import DeliveryError, InvalidInput
 
 S = TypeVar("S")  # its streams
 P = TypeVar("P")  # its producers
@@ -24,6 +24,13 @@ class BaseClient(ABC, Generic[S, P]):
         topic_name("x", namespace)
         self._namespace = namespace
         self._streams: WeakSet[S] = WeakSet()
+        self._producers: WeakSet[Any] = WeakSet()
+        """Those that are open. One that holds messages stays alive until it has sent them."""
+
+    def _closes_with(self, other: BaseClient[S, P]) -> Self:
+        """What this client opens is closed together with what the other one does."""
+        self._streams, self._producers = other._streams, other._producers
+        return self
 
     def _name(self, topic: str) -> TopicName:
         return topic_name(topic, self._namespace)
@@ -40,6 +47,10 @@ class BaseClient(ABC, Generic[S, P]):
         member_id: str | None = None,
     ) -> S:
         """Read topics in order as a member of a group; `start` is for where it never committed."""
+        named = "" if member_id is None else member_id
+        for name, given in (("assignor", assignor), ("member_id", named)):
+            if not isinstance(given, str):
+                raise InvalidInput(f"{name} is {given!r:.100}; it must be text")
         every_ns = None if commit_every is None else parse_ns(commit_every, "commit_every")
         config = StreamConfig(
             commit_every_ns=every_ns,
@@ -48,6 +59,8 @@ class BaseClient(ABC, Generic[S, P]):
             member_id=member_id,
         )
         several = [topics] if isinstance(topics, str) else topics
+        if not isinstance(several, Iterable):
+            raise InvalidInput(f"topics is {topics!r:.100}; give the name of a topic, or a list")
         stream = self._new_stream([self._name(topic) for topic in several], group, start, config)
         self._streams.add(stream)
         return stream

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from penstock.broker.names import TopicName
@@ -103,13 +104,19 @@ class Client(Operations[Stream, Producer], Closing):
 
     def in_namespace(self, namespace: str) -> Client:
         """The same broker, with the topics of another namespace. Close one of the two."""
-        return Client(self._broker, namespace)
+        return Client(self._broker, namespace)._closes_with(self)
 
     def close(self) -> None:
-        """Leave a clean folder."""
-        for stream in list(self._streams):
-            stream.leave(failed=True)  # what was read is committed; the last may be half done
-        self._broker.close()
+        """Send what producers still hold, and leave a clean folder.
+
+        Raises the error of what could not be sent, when all the rest is done.
+        """
+        with ExitStack() as closing:  # the last comes first, and all of it, whatever fails
+            closing.callback(self._broker.close)
+            for stream in list(self._streams):
+                closing.callback(stream.leave, failed=True)  # the last message may be half done
+            for producer in list(self._producers):
+                closing.callback(producer.close)
 
     def _new_stream(
         self, topics: Sequence[TopicName], group: str, start: Position, config: StreamConfig
@@ -117,4 +124,6 @@ class Client(Operations[Stream, Producer], Closing):
         return Stream(self._broker, topics, group, start, config)
 
     def _new_producer(self, name: TopicName, config: ProducerConfig) -> Producer:
-        return Producer(self._broker, name, config)
+        producer = Producer(self._broker, name, config)
+        self._producers.add(producer)
+        return producer

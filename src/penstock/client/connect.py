@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 
 def is_url(target: str | os.PathLike[str]) -> bool:
-    return "://" in os.fspath(target)
+    return "://" in _text(target)
 
 
 def open_broker(target: str | os.PathLike[str], namespace: str, auto_create: bool) -> Broker:
     # Here, so that who connects to a server does not load a broker.
     from penstock.broker.broker import Broker, BrokerConfig  # noqa: PLC0415
 
+    _check_flag(auto_create)
     topic_name("any", namespace)  # before a folder is made and locked for nothing
-    return Broker(os.fspath(target), BrokerConfig(auto_create=auto_create))
+    return Broker(_text(target), BrokerConfig(auto_create=auto_create))
 
 
 def connect_sync(
@@ -94,6 +95,21 @@ class How:
         return remote_config(self._api_key, self._timeout, self._retry_for, self._tls_ca)
 
 
+def _text(target: str | os.PathLike[str]) -> str:
+    path = os.fspath(target) if isinstance(target, os.PathLike) else target
+    if not isinstance(path, str) or not path:
+        raise InvalidInput(
+            f"cannot connect to {target!r:.100}: give a folder, http://host:port or https://host"
+        )
+    return path
+
+
+def _check_flag(auto_create: object) -> None:
+    if not isinstance(auto_create, bool):
+        raise InvalidInput(f"auto_create is {auto_create!r:.100}; it must be True or False")
+
+
 def _refuse_auto_create(auto_create: bool) -> None:
+    _check_flag(auto_create)
     if auto_create:
         raise InvalidInput("auto_create is for a folder; for a server it is a setting of its own")

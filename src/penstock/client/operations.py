@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from penstock.broker.listing import parse_limit
 from penstock.broker.names import TopicName, group_name
 from penstock.broker.settings import TopicSettings, parse_ttl_us
 from penstock.broker.stats import LatencyRow, TopicStats
@@ -194,6 +195,8 @@ class Operations(BaseClient[S, P]):
         batch = as_batch(messages, keys, headers, priority)
         due: Any
         if isinstance(deliver_at, Sequence | np.ndarray):
+            if delay is not None:
+                raise InvalidInput("give delay or deliver_at, not both")
             due = moments_us(deliver_at)
             if len(due) != len(batch):
                 raise InvalidInput(f"{len(batch)} messages, but {len(due)} of deliver_at")
@@ -217,8 +220,10 @@ class Operations(BaseClient[S, P]):
 
     def _delayed(self, topic: str, limit: int | None = None) -> Iterator[DelayedMessage]:
         """Messages that wait, in the order in which they were published."""
-        name = self._name(topic)
-        after, left = 0, limit if limit is not None else 1 << 62
+        return self._delayed_pages(self._name(topic), parse_limit(limit))
+
+    def _delayed_pages(self, name: TopicName, left: int) -> Iterator[DelayedMessage]:
+        after = 0
         while left > 0:
             page = self._broker.delayed(name, after, min(left, 1000))
             if not page:

@@ -56,6 +56,8 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
 class Producer(Closing):
     """Sends messages to a topic. Any thread may send; leaving the `with` block flushes.
 
+    Closing the client does so too. While messages wait to be sent, they keep their producer alive.
+
     A batch that fails for a passing reason is sent again; its producer id and sequence number see
     to it that it is not stored twice. Errors come from `result()`, `flush()` and `close()`.
     """
@@ -150,7 +152,7 @@ class Producer(Closing):
         return len(self._topic.partitions)
 
     def _sink(self, number: int) -> Appendable:
-        return _PartitionSink(self._broker, self._topic, number, self._id, self._config)
+        return _PartitionSink(self, number)
 
     def _now_us(self) -> int:
         return self._broker.clock.wall_ns() // 1000
@@ -212,15 +214,14 @@ class AsyncProducer(AsyncClosing):
 class _PartitionSink:
     """Where the batches of one partition go: numbered, and sent again when that may help."""
 
-    def __init__(
-        self, broker: Broker, topic: Topic, number: int, producer_id: int, config: ProducerConfig
-    ) -> None:
-        self.config: LogConfig = topic.partitions[number].log.config
-        self._broker = broker
-        self._topic = topic
+    def __init__(self, producer: Producer, number: int) -> None:
+        self.config: LogConfig = producer._topic.partitions[number].log.config
+        self._producer = producer  # the client must find it as long as there is something to send
+        self._broker = producer._broker
+        self._topic = producer._topic
         self._number = number
-        self._producer_id = producer_id
-        self._sending = config
+        self._producer_id = producer._id
+        self._sending = producer._config
         self._sequence = 0
 
     def append(self, batch: Batch) -> Appended:

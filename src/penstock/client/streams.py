@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker.names import TopicName
+from penstock.client.abandoned import LEAVER, Abandonable, weakly
 from penstock.client.arguments import Position, parse_start
 from penstock.client.faces import AsyncIterated, Iterated
 from penstock.client.reading import Reading, StreamMessage, places_among
@@ -44,13 +45,13 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str | None = None
 
 
-class StreamReader:
+class StreamReader(Abandonable):
     """A member of a group, and what it reads. One thread or task reads; heartbeats go on aside.
 
     It joins when it is first asked for something.
 
     A message counts as done when the next one is asked for. What is done is committed every few
-    seconds, when partitions are given back, and at close.
+    seconds, when partitions are given back, and at close; or by `commit()` alone.
     """
 
     def __init__(
@@ -72,8 +73,11 @@ class StreamReader:
         self._woken = False
         self._reading = Reading(group)
         self._committed_ns = self._polled_ns = self._now()
-        self._closed = False
         self._replaced: StaleGeneration | None = None
+        # The broker calls these, and must not keep a reader that nobody uses any more.
+        self._wake_weakly, self._beat_weakly = weakly(self._wake), weakly(self._beat)
+        LEAVER.start()
+        self._closed = False
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -157,7 +161,7 @@ class StreamReader:
                 self._reading.move_to(place, offset)
 
     def _leave(self, *, failed: bool = False) -> None:
-        """Commit and leave the group; others get the partitions at once.
+        """Commit, if it does so by itself, and leave the group; others get the partitions at once.
 
         `failed`: the message that was handed out last is not done, and comes again.
         """
@@ -173,9 +177,12 @@ class StreamReader:
                 return
             member_id, generation = self._member.member_id or "", self._member.generation
             with suppress(GroupError):  # it may be out already: silent for too long, or replaced
-                self._commit_done()
+                self._commit_by_itself()
                 self._broker.streams.leave(self._group, member_id, generation)
             self._member.dropped()
+
+    def _leave_aside(self) -> None:
+        self._leave(failed=True)
 
     # The lock is held.
 
@@ -189,10 +196,10 @@ class StreamReader:
             self._names.values(),
             session_timeout_ms=self._config.session_timeout_ms,
             assignor=self._config.assignor,
-            wake=self._wake,
+            wake=self._wake_weakly,
         )
         self._take_over(self._member.joined(standing, sent_ns))
-        self._broker.plan(self._beat, self._member.heartbeat_due_ns)
+        self._broker.plan(self._beat_weakly, self._member.heartbeat_due_ns)
 
     def _wake(self) -> None:
         self._woken = True
@@ -211,7 +218,7 @@ class StreamReader:
             self._heartbeat()
             if self._replaced is not None:
                 raise self._replaced
-            self._broker.plan(self._beat, self._member.heartbeat_due_ns)
+            self._broker.plan(self._beat_weakly, self._member.heartbeat_due_ns)
         try:
             if self._member.revoking or self._member.to_confirm:
                 self._give_back()
@@ -257,7 +264,7 @@ class StreamReader:
     def _give_back(self) -> None:
         """Commit and release what moves to another member."""
         member = self._member
-        self._commit_done()
+        self._commit_by_itself()
         self._reading.forget(member.revoking)
         member.released(member.revoking)
         sent_ns = self._now()
@@ -285,6 +292,11 @@ class StreamReader:
                 for message in read.messages()
                 if message.expires_at_us is None or message.expires_at_us > now_us
             )
+
+    def _commit_by_itself(self) -> None:
+        """Before partitions go, unless commits are made by hand."""
+        if self._config.commit_every_ns is not None:
+            self._commit_done()
 
     def _commit_done(self) -> Future[None] | None:
         self._committed_ns = self._now()

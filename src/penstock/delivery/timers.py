@@ -44,9 +44,9 @@ class TimerWheel:
         "_next",
         "_now",
         "_occupied",
+        "_placed",
         "_staged",
         "_tick",
-        "count",
         "tick_size",
     )
 
@@ -58,13 +58,18 @@ class TimerWheel:
 
     def clear(self) -> None:
         self._tick = 0
-        self.count = 0  # entries, cancelled ones too
+        self._placed = 0  # entries in buckets, cancelled ones too
         self._next: int = NEVER  # no pending deadline is earlier
         self._now = _Bucket()  # the present tick and whatever is overdue
         self._buckets: dict[int, _Bucket] = {}  # level * SLOTS + slot; only those in use
         self._occupied = [0] * LEVELS  # a bit for each slot in use
         self._staged = array("q")  # deadline, payload, ...: added singly, not yet in a bucket
         self._cancelled: set[int] = set()
+
+    @property
+    def count(self) -> int:
+        """Entries, cancelled ones too."""
+        return self._placed + (len(self._staged) >> 1)
 
     def __len__(self) -> int:
         return self.count - len(self._cancelled)
@@ -74,13 +79,17 @@ class TimerWheel:
         return self._next
 
     def add(self, deadline: int, payload: int) -> None:
-        staged = self._staged
-        staged.append(deadline)
-        staged.append(payload)
-        self.count += 1
+        # Ctrl-C may strike between any two of these. A look that comes too early does no harm, and
+        # half an entry, which can only be the last one, is taken away again.
         if deadline < self._next:
             self._next = deadline
-        if len(staged) >= STAGED_MAX:
+        staged = self._staged
+        size = len(staged)
+        if size & 1:
+            staged.pop()
+        staged.append(deadline)
+        staged.append(payload)
+        if size >= STAGED_MAX:
             self._place_staged()
 
     def add_many(self, deadlines: ArrayLike, payloads: ArrayLike) -> None:
@@ -89,7 +98,7 @@ class TimerWheel:
         entries[0], entries[1] = deadlines, payloads
         if not entries.size:
             return
-        self.count += entries.shape[1]
+        self._placed += entries.shape[1]
         self._next = min(self._next, int(entries[0].min()))
         self._place(entries)
 
@@ -114,7 +123,7 @@ class TimerWheel:
         self._pop_present(now, due)
         self._next = self._least()
         entries = np.concatenate(due, axis=1) if due else np.empty((2, 0), dtype=np.int64)
-        self.count -= entries.shape[1]
+        self._placed -= entries.shape[1]
         if self._cancelled:
             entries = self._without_cancelled(entries)
         order = np.argsort(entries[0], kind="stable")
@@ -153,8 +162,11 @@ class TimerWheel:
 
     def _place_staged(self) -> None:
         if self._staged:
+            if len(self._staged) & 1:
+                self._staged.pop()
             entries = np.array(self._staged, dtype=np.int64).reshape(-1, 2).T
             self._staged = array("q")
+            self._placed += entries.shape[1]
             self._place(entries)
 
     def _place(self, entries: Int64s) -> None:
@@ -200,7 +212,7 @@ class TimerWheel:
         self._tick = tick
         if chunks:
             entries = self._without_cancelled(np.concatenate(chunks, axis=1))
-            self.count = entries.shape[1]
+            self._placed = entries.shape[1]
             self._place(entries)
         self._cancelled.clear()
         self._next = self._least()

@@ -63,6 +63,7 @@ class BackgroundCommitter:
                 task()
             except Exception:  # a task that fails must not stop the commits of other logs
                 _logger.exception("a background task failed")
+            del task  # while it sleeps it keeps nothing alive
 
 
 class ManualCommitter:

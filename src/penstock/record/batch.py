@@ -109,14 +109,16 @@ class Batch:
         expires_at_us: int | Sequence[int | None] | None = None,
     ) -> Batch:
         """A batch from Python lists. Text is stored as UTF-8; a single number is for all rows."""
-        rows = len(values)
-        column = column_of("value", values, pa.binary(), rows)
+        column = column_of("value", values, pa.binary())
+        rows = len(column)
         if keys is headers is expires_at_us is timestamps_us is None and priority is _NORMAL:
             return cls.of_values(column)  # without a look at each of them
         arrays = {"value": column}
         if keys is not None:
             arrays["key"] = column_of("key", keys, pa.binary(), rows)
         if headers is not None:
+            if not isinstance(headers, Iterable):
+                raise InvalidInput(f"headers: a list with a dict for each, not {headers!r:.100}")
             pairs = [header_pairs(h) if h else None for h in headers]
             arrays["headers"] = column_of("headers", pairs, HEADERS, rows)
         if expires_at_us is not None:

@@ -13,15 +13,19 @@ from penstock.errors import InvalidInput
 from penstock.record.schema import BITS, FIELDS, MESSAGE_ID, schema_of
 
 
-def column_of(name: str, items: Sequence[Any], type_: pa.DataType, rows: int) -> pa.Array:
+def column_of(
+    name: str, items: Sequence[Any], type_: pa.DataType, rows: int | None = None
+) -> pa.Array:
     """A column from a list with an item for each row; InvalidInput if it cannot be one."""
+    if type(items) is not list:
+        _check_list(name, items)
     try:
         count = len(items)
     except TypeError:
         raise InvalidInput(
             f"{name}: one for each message or one whole number, not {items!r}"
         ) from None
-    if count != rows:
+    if rows is not None and count != rows:
         raise InvalidInput(f"{rows} values, but {count} of {name}: give one for each message")
     try:
         array = pa.array(items, type_)
@@ -34,6 +38,22 @@ def column_of(name: str, items: Sequence[Any], type_: pa.DataType, rows: int) ->
     if name == "headers" and not headers_are_whole(array):
         raise InvalidInput("headers: a header without a name")
     return array
+
+
+def _check_list(name: str, items: object) -> None:
+    """Refuse what would be taken apart: text into its letters, a dict or a table into its names."""
+    if isinstance(items, str | bytes | bytearray):
+        raise InvalidInput(f"{name}: a list with one for each message is wanted, not {items!r:.60}")
+    if isinstance(items, Mapping):
+        raise InvalidInput(
+            f"{name}: a list with one for each message is wanted, not a dict; "
+            "put it into a list as text or bytes, such as [json.dumps(it)]"
+        )
+    if hasattr(items, "__dataframe__"):
+        raise InvalidInput(
+            f"{name}: a list with one for each message is wanted, not a {type(items).__name__}; "
+            "give the list of one of its columns, or an Arrow table with a column 'value'"
+        )
 
 
 def cast_column(field: pa.Field, column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
+import penstock.aio
 from penstock.errors import InvalidInput, LogError, Unavailable
 from tests.integration.broker.world import World
 
@@ -93,6 +95,7 @@ def test_a_wrong_setting_says_what_is_allowed(
         {"delay": "1"},
         {"dedup_id": 5},
         {"dedup_id": ""},
+        {"dedup_id": "\ud800"},
         {"topic": "No!"},
     ],
     ids=str,
@@ -119,6 +122,10 @@ def test_a_wrong_message_is_refused_before_anything_is_written(
         {"messages": [1, 2]},
         {"messages": [b"a"], "keys": [b"k", b"l"]},
         {"messages": [b"a"], "keys": 5},
+        {"messages": [b"a", b"b"], "keys": "ab"},
+        {"messages": [b"a", b"b"], "keys": {"a": 1, "b": 2}},
+        {"messages": {"a": 1}},
+        {"messages": [b"a"], "headers": 5},
         {"messages": [b"a"], "headers": [{}, {}]},
         {"messages": [b"a"], "priority": [1, 2]},
         {"messages": [b"a"], "priority": ["x"]},
@@ -164,6 +171,61 @@ def test_a_wrong_receive_is_refused_before_anything_is_written(
     assert files_in(world.folder) == before
 
 
+def test_a_data_frame_is_refused_with_what_to_give_instead(world: World) -> None:
+    pandas = pytest.importorskip("pandas")
+    world.restart(auto_create=True)
+    for frame in (pandas.DataFrame({"value": ["a", "b"]}), pandas.DataFrame()):
+        with pytest.raises(InvalidInput, match="not a DataFrame; give the list of one of its col"):
+            world.ps.publish_batch("orders", frame)
+    assert world.ps.topics() == []
+    world.ps.publish_batch("orders", pandas.Series(["a", "b"]))
+    assert world.ps.stats("orders").messages == 2
+
+
+@pytest.mark.parametrize("at", [[1e9, 2e9], 1e9])
+def test_delay_and_deliver_at_exclude_each_other(at: Any, world: World) -> None:
+    world.restart(auto_create=True)
+    before = files_in(world.folder)
+    with pytest.raises(InvalidInput, match="give delay or deliver_at, not both"):
+        world.ps.schedule_batch("orders", [b"a", b"b"], delay="1s", deliver_at=at)
+    assert files_in(world.folder) == before
+
+
+@pytest.mark.parametrize("limit", ["x", 1.5, -1, True])
+def test_a_wrong_limit_is_refused(limit: Any, ps: Any) -> None:
+    ps.create_topic("orders")
+    for call in (
+        lambda: ps.delayed("orders", limit),
+        lambda: list(ps.dead_letters("orders").list(limit=limit)),
+        lambda: ps.peek("orders", limit=limit),
+    ):
+        with pytest.raises(InvalidInput, match=r"limit is .*; it must be a whole number from 0 up"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"letters": 5}, "a dead letter or a list of them is wanted"),
+        ({"letters": "abc"}, "a dead letter or a list of them is wanted"),
+        ({"letters": [None]}, "a dead letter or a list of them is wanted"),
+        ({"where": "x"}, "where is 'x'; it must be a function"),
+    ],
+    ids=str,
+)
+def test_letters_that_are_none_are_refused(how: dict[str, Any], says: str, ps: Any) -> None:
+    ps.create_topic("orders")
+    ps.publish("orders", b"x")
+    ps.receive("orders", "g")[0].reject("broken")
+    letters = ps.dead_letters("orders")
+    for call in (letters.redrive, letters.purge):
+        with pytest.raises(InvalidInput, match=says):
+            call(**how)
+    with pytest.raises(InvalidInput, match="where is 'x'"):
+        list(letters.list(where="x"))
+    assert letters.count() == 1
+
+
 @pytest.mark.parametrize("duration", ["1m30s", "90s", 90, 90.0, timedelta(seconds=90), "0.025h"])
 def test_a_duration_can_be_said_in_many_ways(duration: Any, ps: Any) -> None:
     assert ps.create_topic("orders", visibility=duration).visibility_ms == 90_000
@@ -176,6 +238,33 @@ def test_a_url_of_something_else_is_not_taken_for_a_folder(
     with pytest.raises(InvalidInput, match="give a folder, http://host:port or https"):
         penstock.connect("nats://y")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", [None, "", 5, b"data"], ids=repr)
+def test_what_is_neither_a_folder_nor_a_url_is_refused(
+    target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        InvalidInput, match=r"cannot connect to .*: give a folder, http://host:port"
+    ):
+        penstock.connect(target)
+
+    async def connect() -> None:
+        await penstock.aio.connect(target)
+
+    with pytest.raises(InvalidInput, match="cannot connect to"):
+        asyncio.run(connect())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("auto_create", ["no", 1, None])
+def test_auto_create_is_true_or_false(auto_create: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"auto_create is .*; it must be True or False"):
+        penstock.connect(tmp_path / "data", auto_create=auto_create)
+    with pytest.raises(InvalidInput, match=r"auto_create is .*; it must be True or False"):
+        penstock.connect("http://127.0.0.1:1", auto_create=auto_create)
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from penstock.errors import (
     MessageTooLarge,
     OutOfOrderSequence,
     ProducerFenced,
+    TopicNotFound,
 )
 from penstock.record.batch import Batch
 from tests.integration.broker.world import World, until, values
@@ -165,6 +168,74 @@ def test_a_closed_producer_takes_nothing(world: World) -> None:
     out.close()
     with pytest.raises(LogClosed):
         out.send(b"x")
+
+
+# Closing the client.
+
+
+def opened(producer: Any) -> Any:
+    """A producer that takes messages, without a `with` block."""
+    return producer.__enter__()
+
+
+def test_closing_the_client_sends_what_producers_hold(world: World) -> None:
+    world.ps.create_topic("orders", partitions=2)
+    out = opened(world.ps.producer("orders", linger="1h"))
+    for n in range(250):
+        out.send(b"%d" % n)
+    ps = world.restart()
+    assert ps.stats("orders").messages == 250
+    with pytest.raises(LogClosed):
+        out.send(b"too late")
+
+
+def test_also_those_that_nobody_refers_to_any_more(world: World) -> None:
+    world.ps.create_topic("orders")
+    opened(world.ps.producer("orders", linger="1h")).send(b"x")
+    gc.collect()
+    assert values(world.restart().receive("orders", "g")) == [b"x"]
+
+
+def test_and_those_of_another_namespace(world: World) -> None:
+    other = world.ps.in_namespace("other")
+    other.create_topic("orders")
+    out = opened(other.producer("orders", linger="1h"))
+    out.send(b"x")
+    assert values(world.restart().in_namespace("other").receive("orders", "g")) == [b"x"]
+    assert out is not None
+
+
+def test_the_client_keeps_no_producer_that_has_nothing_to_send(world: World) -> None:
+    world.ps.create_topic("orders")
+    closed = opened(world.ps.producer("orders", linger="1ms"))
+    closed.send(b"x")
+    closed.close()
+    flushed = opened(world.ps.producer("orders", linger="1ms"))
+    flushed.send(b"x")
+    flushed.flush()
+    gone = [weakref.ref(getattr(each, "_target", each)) for each in (closed, flushed)]
+    del closed, flushed
+
+    def all_gone() -> bool:
+        gc.collect()
+        return not any(each() for each in gone) and not open_ones
+
+    open_ones = getattr(world.ps, "_target", world.ps)._producers
+    until(all_gone)
+
+
+def test_what_cannot_be_sent_when_the_client_closes_is_an_error(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders")
+    ps.create_topic("others")
+    outs = [opened(ps.producer(topic, linger="1h")) for topic in ("orders", "others")]
+    for out in outs:
+        out.send(b"x")
+    world.broker.delete_topic(ORDERS)
+    with pytest.raises(TopicNotFound):
+        ps.close()
+    ps.close()  # it was told, and all the rest was done
+    assert values(world.restart().receive("others", "g")) == [b"x"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections import Counter
 from itertools import chain
 from typing import Any
@@ -161,6 +163,55 @@ def test_a_member_that_is_stuck_for_minutes_makes_room(wide: Any, world: World) 
         stuck.commit()  # it was told: others have had the message
     assert drain(stuck) == []  # and is a member again
     assert owned(stuck) == [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("in_a_cycle", [False, True])
+def test_a_stream_that_nobody_refers_to_leaves_its_group(
+    in_a_cycle: bool, wide: Any, world: World
+) -> None:
+    wide.publish_batch("orders", [b"0", b"1", b"2"], partition=0)
+    read_one(wide, in_a_cycle)
+    gc.collect()
+    until(lambda: wide.describe_stream_group("audit").members == {})
+    with wide.stream("orders", "audit") as stream:
+        assert drain(stream) == [b"1", b"2"]  # the second was begun, nobody knows how far
+
+
+def read_one(ps: Any, in_a_cycle: bool) -> None:
+    stream = ps.stream("orders", "audit", commit_every="1h")
+    if in_a_cycle:
+        stream.itself = stream
+    for message in stream:
+        if message.value == b"1":
+            break
+
+
+def test_a_stream_that_nobody_refers_to_is_freed(wide: Any) -> None:
+    stream = wide.stream("orders", "audit")
+    stream.next(0)
+    gone = weakref.ref(getattr(stream, "_target", stream))
+    del stream
+    until(lambda: gone() is None)
+
+
+def test_a_stream_in_use_stays_though_only_its_loop_refers_to_it(world: World) -> None:
+    world.ps.create_topic("orders", partitions=4)
+    got: list[bytes] = []
+
+    def read() -> None:
+        for message in world.ps.stream("orders", "audit"):
+            got.append(message.value)
+            if message.value == b"last":
+                return
+
+    reading = Background(read)
+    world.polls("orders")
+    gc.collect()
+    for value in (b"first", b"last"):
+        world.ps.publish("orders", value)
+        until(lambda: value in got)  # noqa: B023 - it is called at once
+        gc.collect()
+    reading.result()
 
 
 def test_generations_go_up_and_on_after_a_restart(wide: Any, world: World) -> None:

@@ -97,6 +97,38 @@ def test_commits_by_hand(world: World) -> None:
         assert drain(stream) == [b"3", b"4"]
 
 
+def test_commits_by_hand_are_the_only_ones(wide: Any) -> None:
+    for partition in range(4):
+        wide.publish_batch("orders", [b"0", b"1", b"2"], partition=partition)
+
+    def committed() -> list[int]:
+        return sorted(wide.describe_stream_group("audit").committed.values())
+
+    with wide.stream("orders", "audit", commit_every=None) as stream:
+        drain(stream)
+        with wide.stream("orders", "audit", commit_every=None) as other:
+            for _ in range(3):  # until two of the partitions have moved
+                stream.next(0)
+                other.next(0)
+            assert len(stream.assignment) == len(other.assignment) == 2
+            assert committed() == []
+    assert committed() == []
+    with wide.stream("orders", "audit", commit_every=None) as stream:
+        assert len(drain(stream)) == 12
+        stream.commit()
+    assert committed() == [3, 3, 3, 3]
+
+
+def test_closing_the_client_does_not_commit_what_is_committed_by_hand(world: World) -> None:
+    world.ps.create_topic("orders")
+    world.ps.publish_batch("orders", [b"0", b"1"])
+    stream = world.ps.stream("orders", "audit", commit_every=None)
+    assert drain(stream) == [b"0", b"1"]
+    ps = world.restart()
+    with ps.stream("orders", "audit") as stream:
+        assert drain(stream) == [b"0", b"1"]
+
+
 def test_commits_every_five_seconds(world: World) -> None:
     world.ps.create_topic("orders")
     world.ps.publish_batch("orders", [b"%d" % n for n in range(5)])
@@ -339,6 +371,11 @@ def test_members_offsets_and_lag_are_shown(wide: Any, world: World) -> None:
         {"session_timeout": 0},
         {"session_timeout": "31m"},
         {"member_id": ""},
+        {"member_id": 5},
+        {"member_id": 0},
+        {"assignor": []},
+        {"topics": 5},
+        {"topics": None},
         {"group": "a b"},
         {"topics": []},
     ],

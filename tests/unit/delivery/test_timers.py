@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.delivery.timers import NEVER, TimerWheel
+from penstock.delivery.timers import NEVER, STAGED_MAX, TimerWheel
 
 MS = 1_000_000
 DAY = 86_400_000 * MS
@@ -107,6 +111,53 @@ def test_one_deadline_may_serve_many_payloads() -> None:
     wheel.add_many(7 * MS, np.arange(0))
 
     assert wheel.pop_due(7 * MS)[1].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("pending", [0, 1, STAGED_MAX // 2])
+def test_an_interrupt_in_the_middle_of_an_add_leaves_a_whole_wheel(pending: int) -> None:
+    for steps in range(1000):
+        wheel = TimerWheel()
+        for payload in range(pending):
+            wheel.add(5 * MS, payload)
+        interrupted = interrupt_after(steps, wheel.add, 3 * MS, -1)
+        for payload in range(pending, pending + 2):
+            wheel.add(4 * MS, payload)
+
+        popped = wheel.pop_due(DAY)[1].tolist()
+
+        assert sorted(set(popped) - {-1}) == list(range(pending + 2))
+        assert len(popped) == len(set(popped))
+        assert len(wheel) == 0
+        if not interrupted:
+            assert -1 in popped
+            return
+    pytest.fail("the add never came to its end")
+
+
+def interrupt_after(steps: int, call: Any, *args: Any) -> bool:
+    """Ctrl-C after so many instructions of a call, if it takes that many."""
+    left = steps
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code is not call.__code__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return trace
+
+    former = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call(*args)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(former)
+    return False
 
 
 @pytest.mark.parametrize("tick_size", [1, 1000, 10 * MS])

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from penstock.errors import InvalidInput
@@ -63,6 +64,12 @@ def test_times_before_1970_and_far_ahead_are_times_too() -> None:
     assert [m.timestamp_us for m in Batch.build(list("abc"), timestamps_us=stamps)] == stamps
 
 
+@pytest.mark.parametrize("kind", [tuple, np.array, pa.array])
+def test_what_is_like_a_list_is_taken(kind: Any) -> None:
+    batch = Batch.build(kind([b"a", b"b"]), keys=kind([b"k", b"l"]))
+    assert [(m.value, m.key) for m in batch] == [(b"a", b"k"), (b"b", b"l")]
+
+
 def test_a_batch_without_messages_can_be_built() -> None:
     batch = Batch.build([])
     assert len(batch) == 0
@@ -106,7 +113,14 @@ def test_a_batch_tells_a_person_what_it_holds() -> None:
     [
         ({"values": [1]}, "value: .*int"),
         ({"values": [{"a": 1}]}, "value: .*dict"),
-        ({"values": b"abc"}, "value: .*int"),
+        ({"values": b"abc"}, "value: a list with one for each message is wanted, not b'abc'"),
+        ({"values": "paid"}, "value: a list with one for each message is wanted, not 'paid'"),
+        ({"values": {"a": 1}}, r"not a dict; put it into a list .* such as \[json.dumps\(it\)\]"),
+        ({"values": pa.table({"value": [b"a"]})}, "not a Table; give the list of one of its col"),
+        ({"values": 5}, "value: one for each message .* not 5"),
+        ({"values": ["a", "b"], "keys": "ab"}, "key: a list with one for each message is wanted"),
+        ({"values": ["a", "b"], "keys": {"a": 1, "b": 2}}, "key: .* not a dict"),
+        ({"values": ["a"], "headers": 5}, "headers: a list with a dict for each, not 5"),
         ({"values": ["\ud800"]}, "value: .*surrogates"),
         ({"values": ["a"], "keys": [7]}, "key: .*int"),
         ({"values": ["a", "b"], "keys": ["k"]}, "2 values, but 1 of key: give one for each"),

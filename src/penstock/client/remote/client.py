@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack
 
+from penstock.broker.listing import parse_limit
 from penstock.broker.names import TopicName
 from penstock.broker.structs import DelayedMessage
 from penstock.client.arguments import Position
@@ -64,7 +66,9 @@ class RemoteClient(RemoteOperations[RemoteStream, RemoteProducer], Closing):
 
     def delayed(self, topic: str, limit: int | None = None) -> Iterator[DelayedMessage]:
         """Messages that wait, in the order in which they were published."""
-        left = limit if limit is not None else 1 << 62
+        return self._delayed_pages(topic, parse_limit(limit))
+
+    def _delayed_pages(self, topic: str, left: int) -> Iterator[DelayedMessage]:
         after: int | None = 0
         while left > 0 and after is not None:
             page, after = run(self.ask_delayed_page(topic, after, min(left, _PAGE)))
@@ -77,13 +81,19 @@ class RemoteClient(RemoteOperations[RemoteStream, RemoteProducer], Closing):
 
     def in_namespace(self, namespace: str) -> RemoteClient:
         """The same server, with the topics of another namespace. Close one of the two."""
-        return RemoteClient(self._asking, namespace)
+        return RemoteClient(self._asking, namespace)._closes_with(self)
 
     def close(self) -> None:
-        """Leave the groups, and hang up."""
-        for stream in list(self._streams):
-            stream.leave(failed=True)
-        self._asking.close()
+        """Send what producers still hold, leave the groups, and hang up.
+
+        Raises the error of what could not be sent, when all the rest is done.
+        """
+        with ExitStack() as closing:  # the last comes first, and all of it, whatever fails
+            closing.callback(self._asking.close)
+            for stream in list(self._streams):
+                closing.callback(stream.leave, failed=True)
+            for producer in list(self._producers):
+                closing.callback(producer.close)
 
     def _new_stream(
         self, topics: Sequence[TopicName], group: str, start: Position, config: StreamConfig
@@ -91,7 +101,9 @@ class RemoteClient(RemoteOperations[RemoteStream, RemoteProducer], Closing):
         return RemoteStream(self._asking, topics, group, start, config)
 
     def _new_producer(self, name: TopicName, config: ProducerConfig) -> RemoteProducer:
-        return RemoteProducer(RemoteTopic(self._asking, name, config), config)
+        producer = RemoteProducer(RemoteTopic(self._asking, name, config), config)
+        self._producers.add(producer)
+        return producer
 
 
 class AsyncRemoteClient(RemoteOperations[AsyncRemoteStream, AsyncRemoteProducer], AsyncClosing):
@@ -133,7 +145,7 @@ class AsyncRemoteClient(RemoteOperations[AsyncRemoteStream, AsyncRemoteProducer]
 
     def ask_delayed(self, topic: str, limit: int | None = None) -> Steps[list[DelayedMessage]]:
         """Messages that wait, in the order in which they were published."""
-        left = limit if limit is not None else 1 << 62
+        left = parse_limit(limit)
         found: list[DelayedMessage] = []
         after: int | None = 0
         while left > 0 and after is not None:
@@ -150,13 +162,19 @@ class AsyncRemoteClient(RemoteOperations[AsyncRemoteStream, AsyncRemoteProducer]
 
     def in_namespace(self, namespace: str) -> AsyncRemoteClient:
         """The same server, with the topics of another namespace. Close one of the two."""
-        return AsyncRemoteClient(self._asking, namespace)
+        return AsyncRemoteClient(self._asking, namespace)._closes_with(self)
 
     async def close(self) -> None:
-        """Leave the groups, and hang up."""
-        for stream in list(self._streams):
-            await stream.leave(failed=True)
-        self._asking.close()
+        """Send what producers still hold, leave the groups, and hang up.
+
+        Raises the error of what could not be sent, when all the rest is done.
+        """
+        async with AsyncExitStack() as closing:  # the last comes first, and all, whatever fails
+            closing.callback(self._asking.close)
+            for stream in list(self._streams):
+                closing.push_async_callback(stream.leave, failed=True)
+            for producer in list(self._producers):
+                closing.push_async_callback(producer.close)
 
     def _new_stream(
         self, topics: Sequence[TopicName], group: str, start: Position, config: StreamConfig
@@ -164,4 +182,6 @@ class AsyncRemoteClient(RemoteOperations[AsyncRemoteStream, AsyncRemoteProducer]
         return AsyncRemoteStream(self._asking, topics, group, start, config)
 
     def _new_producer(self, name: TopicName, config: ProducerConfig) -> AsyncRemoteProducer:
-        return AsyncRemoteProducer(RemoteTopic(self._asking, name, config), config)
+        producer = AsyncRemoteProducer(RemoteTopic(self._asking, name, config), config)
+        self._producers.add(producer)
+        return producer

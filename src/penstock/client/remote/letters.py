@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from penstock.broker.listing import check_where, parse_letters, parse_limit
 from penstock.broker.names import TopicName
 from penstock.broker.structs import Chosen, Letter
 from penstock.client.remote.asking import JSON, Asking, decode, encode
@@ -37,7 +38,8 @@ class LetterCalls:
     ) -> Steps[list[Letter]]:
         """Letters that are neither redriven nor purged, oldest first; those that `where` picks."""
         found: list[Letter] = []
-        left = 1 << 62 if limit is None else limit
+        left = parse_limit(limit)
+        check_where(where)
         after: str | None = None
         while left > 0:
             page = yield from self.ask_page(after, min(left, _PAGE) if where is None else _PAGE)
@@ -65,11 +67,12 @@ class LetterCalls:
     def _apply(
         self, verb: str, letters: Letter | Sequence[Letter] | None, where: Chosen | None
     ) -> Steps[int]:
+        check_where(where)
         if letters is None and where is None:
             return (yield from self._ask_apply(verb, {}))
         places: list[dict[str, Any]] = []
         if letters is not None:
-            some = [letters] if isinstance(letters, Letter) else letters
+            some = parse_letters(letters)
             places += map(_place, filter(where, some) if where is not None else some)
         else:
             after: str | None = None
@@ -111,7 +114,8 @@ class RemoteDeadLetters(LetterCalls):
         after: tuple[int, int] | None = None,
     ) -> Iterator[Letter]:
         """Letters that are neither redriven nor purged, oldest first; those that `where` picks."""
-        left = 1 << 62 if limit is None else limit
+        left = parse_limit(limit)
+        check_where(where)
         place = None if after is None else f"{after[0]}-{after[1]}"
         while left > 0:
             page = run(self.ask_page(place, min(left, _PAGE) if where is None else _PAGE))

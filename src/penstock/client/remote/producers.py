@@ -101,16 +101,17 @@ class RemoteProducer(Producer):
         return self._remote.partitions
 
     def _sink(self, number: int) -> Appendable:
-        return _Sink(self._remote, number)
+        return _Sink(self, number)
 
     def _now_us(self) -> int:
         return self._remote.now_us()
 
 
 class _Sink:
-    def __init__(self, topic: RemoteTopic, number: int) -> None:
-        self.config: LogConfig = topic.settings.log_config()
-        self._topic = topic
+    def __init__(self, producer: RemoteProducer, number: int) -> None:
+        self.config: LogConfig = producer._remote.settings.log_config()
+        self._producer = producer  # the client must find it as long as there is something to send
+        self._topic = producer._remote
         self._number = number
         self._identity = Identity()
 
@@ -159,7 +160,7 @@ class AsyncRemoteProducer(AsyncProducer):
         )
 
     def _lane(self, number: int, loop: asyncio.AbstractEventLoop) -> Appendable:
-        lane = _Lane(self._topic, number, loop)
+        lane = _Lane(self, number, loop)
         self._lanes.append(lane)
         return lane
 
@@ -188,9 +189,12 @@ class _GatheringProducer(Producer):
 class _Lane:
     """The batches of one partition on their way, in order. Any thread may append."""
 
-    def __init__(self, topic: RemoteTopic, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        self.config: LogConfig = topic.settings.log_config()
-        self._topic = topic
+    def __init__(
+        self, producer: AsyncRemoteProducer, number: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.config: LogConfig = producer._topic.settings.log_config()
+        self._producer = producer  # the client must find it as long as there is something to send
+        self._topic = producer._topic
         self._number = number
         self._loop = loop
         self._identity = Identity()

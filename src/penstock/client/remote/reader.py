@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from penstock.broker.names import TopicName, group_name
+from penstock.client.abandoned import LEAVER, Abandonable
 from penstock.client.arguments import Position, parse_start
 from penstock.client.reading import Reading, StreamMessage, places_among
 from penstock.client.remote.asking import JSON, Asking, decode, encode
@@ -53,7 +54,7 @@ _BEAT_AGAIN_S = 1.0  # when a heartbeat beside the reader did not get through
 _WAIT_S_MAX = 20.0
 
 
-class RemoteReader:
+class RemoteReader(Abandonable):
     """A member of a group, and what it reads."""
 
     def __init__(
@@ -83,8 +84,9 @@ class RemoteReader:
         self._unresolved: dict[TopicPartition, Start] = {}
         self._commits = 0
         self._committed_ns = self._polled_ns = self._now()
-        self._closed = False
         self._replaced: StaleGeneration | None = None
+        LEAVER.start()
+        self._closed = False
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -152,14 +154,12 @@ class RemoteReader:
             self._turn.release()
 
     def ask_leave(self, *, failed: bool = False) -> Steps[None]:
-        """Commit and leave the group; others get the partitions at once.
+        """Commit, if it does so by itself, and leave the group; others get the partitions at once.
 
         `failed`: the message that was handed out last is not done, and comes again.
         """
-        if self._closed:
-            return
         self._closed = True
-        yield Turn(self._turn)
+        yield Turn(self._turn)  # also who comes second waits: the first may still be about it
         try:
             if failed:
                 self._reading.fail_current()
@@ -167,7 +167,7 @@ class RemoteReader:
             if self._asking.closed or self._member.generation is None:
                 return
             with suppress(PenstockError):  # it may be out already, or the server gone
-                yield from self._commit_done(retry_for_s=2.0)
+                yield from self._commit_by_itself(retry_for_s=2.0)
                 body = encode(self._call())
                 request = Request("POST", f"{self._path}/leave", body, JSON)
                 yield from self._asking.ask(request, retry_for_s=2.0)
@@ -271,7 +271,7 @@ class RemoteReader:
     def _give_back(self) -> Steps[None]:
         """Commit and release what moves to another member."""
         member = self._member
-        yield from self._commit_done()
+        yield from self._commit_by_itself()
         self._forget(member.revoking)
         member.released(member.revoking)
         sent_ns = self._now()
@@ -301,6 +301,11 @@ class RemoteReader:
             if self._unresolved.get(place) is start and place in self._member.owned:
                 del self._unresolved[place]
                 self._reading.positions[place] = offset
+
+    def _commit_by_itself(self, retry_for_s: float | None = None) -> Steps[None]:
+        """Before partitions go, unless commits are made by hand."""
+        if self._config.commit_every_ns is not None:
+            yield from self._commit_done(retry_for_s)
 
     def _commit_done(self, retry_for_s: float | None = None) -> Steps[None]:
         self._committed_ns = self._now()

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.broker.dead_letters import DeadLetters, Place, pages
+from penstock.broker.dead_letters import DeadLetters, pages
+from penstock.broker.listing import Place
 from penstock.broker.structs import Letter
 from penstock.errors import InvalidInput, NotFound
 from penstock.server.endpoints import Call, Table

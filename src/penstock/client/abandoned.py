@@ -1,0 +1,84 @@
+"""Streams that nobody refers to any more leave their groups, so that others get their partitions.
+
+`for message in ps.stream(...): break` is how that comes about. Whatever beats for a member must not
+keep it alive: it refers to the stream weakly. When the stream goes, it is handed to a thread that
+leaves for it, because the garbage collector may strike anywhere, and must not wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from penstock.group.member import Member
+
+_logger = logging.getLogger("penstock.client")
+
+
+class _Leaving(Protocol):
+    def _leave_aside(self) -> None:
+        """Leave the group; the thread of the leaver calls it."""
+        ...
+
+
+class Leaver:
+    """One daemon thread for all streams of a process. It starts with the first of them."""
+
+    def __init__(self) -> None:
+        # Its `put` may be called at any time, even within itself: it is made for that.
+        self._abandoned: SimpleQueue[_Leaving] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.take = self._abandoned.put
+
+    def start(self) -> None:
+        """Be ready. After a fork, where the parent's thread is not ours, begin again."""
+        with self._starting:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, name="penstock-leaver", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            stream = self._abandoned.get()
+            try:
+                stream._leave_aside()
+            except Exception as exc:  # noqa: BLE001 - its session ends by itself
+                _logger.debug("a stream that nobody uses could not leave: %s", exc)
+            del stream
+
+
+LEAVER = Leaver()
+
+
+class Abandonable:
+    """A stream that leaves its group when nobody refers to it any more."""
+
+    # A part of the class, because at the end of a process the modules are emptied first.
+    _hand_over = staticmethod(LEAVER.take)
+    _member: Member
+    _closed = True  # until there is something to leave
+
+    def _leave_aside(self) -> None:
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        if not self._closed and self._member.generation is not None:
+            self._hand_over(self)
+
+
+def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Call a method as long as its object is there; this does not keep it."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> Any:
+        found = reference()
+        return None if found is None else found(*args)
+
+    return call
