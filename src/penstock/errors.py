@@ -382,6 +382,16 @@ class KeyNotFound(PenstockError):
         super().__init__(f"there is no API key {name!r:.100}; it may have been revoked before")
 
 
+class KeyExists(PenstockError):
+    """There is an API key of this name already."""
+
+    code = "key_exists"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"there is an API key {name!r} already; revoke it, or take another name")
+
+
 class KeysUnreadable(PenstockError):
     """The file of API keys cannot be read, so that nobody is let in."""
 
@@ -392,6 +402,19 @@ class KeysUnreadable(PenstockError):
         super().__init__(
             f"{path} cannot be read: {cause}. Nobody is let in until it can; restore it, or "
             "remove it and make new keys."
+        )
+
+
+class PortInUse(PenstockError):
+    """Another process listens on this port."""
+
+    code = "port_in_use"
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        super().__init__(
+            f"cannot listen on {host} port {port}: another process does. Stop that process, or "
+            "take another port."
         )
 
 

@@ -366,8 +366,11 @@ class Broker:
         *,
         delay_ns: int | None = None,
         error: str = "",
+        retries: int | None = None,
     ) -> Settled:
         _check_text("error", error)
+        if retries is not None and (type(retries) is not int or retries < 0):
+            raise InvalidInput(f"retries is {retries!r:.100}; it must be a whole number from 0 up")
         if delay_ns is not None and delay_ns > DELAY_MS_MAX * 1_000_000:
             raise InvalidInput("a message can be delayed by 90 days at the most")
         error = error[:ERROR_LENGTH_MAX]
@@ -375,7 +378,9 @@ class Broker:
             name,
             partition,
             group,
-            lambda q, now: q.nack(now, nonce, offsets, delay_ns=delay_ns, error=error),
+            lambda q, now: q.nack(
+                now, nonce, offsets, delay_ns=delay_ns, error=error, retries=retries
+            ),
         )
 
     def reject(

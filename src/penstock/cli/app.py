@@ -6,11 +6,16 @@ import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
 from penstock.cli.exits import Exit
+from penstock.cli.guard import report
+from penstock.errors import InvalidInput
+
+UsageError: Any = typer.BadParameter.__base__
+"""Of the click that typer uses: the one that is installed, or one of its own."""
 
 
 class Command(NamedTuple):
@@ -94,8 +99,22 @@ def run() -> int:
         words = os.environ.get("COMP_WORDS", "").split()[1:]
         words = words or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:]
     called = next((word for word in words if not word.startswith("-")), "")
-    build(called)(prog_name="penstock")
-    return Exit.OK
+    app = build(called)
+    if "--json" not in words:
+        app(prog_name="penstock")
+        return Exit.OK
+    return _run_for_a_program(app)
+
+
+def _run_for_a_program(app: typer.Typer) -> int:
+    """Run a command that was called with --json: wrong options are told as JSON, too."""
+    try:
+        return app(prog_name="penstock", standalone_mode=False) or Exit.OK
+    except UsageError as exc:
+        report(InvalidInput(exc.format_message()), Exit.USAGE)
+        return Exit.USAGE
+    except typer.Abort:
+        return Exit.NO
 
 
 def _not_loaded() -> None:

@@ -72,13 +72,13 @@ FormName = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None,
+    str | None,  # not a Path, which would forget the slash at its end
     typer.Option(
         "--out",
         "-o",
         metavar="PATH",
-        help="Write a file, or files in this folder. What is in a file is acked when the file "
-        "is complete; until then its name ends in .part.",
+        help="Write a file, or files in this folder, which is made if PATH ends in a slash. What "
+        "is in a file is acked when the file is complete; until then its name ends in .part.",
     ),
 ]
 PerFile = Annotated[int, typer.Option(min=1, help="With --out FOLDER: messages in a file.")]
@@ -116,13 +116,10 @@ class Files(NamedTuple):
     """Where messages are written to: a file, or files in a folder."""
 
     out: Path
+    are_many: bool
     form: Form
     per_file: int
     every_s: float
-
-    @property
-    def are_many(self) -> bool:
-        return self.out.is_dir()
 
 
 def _consume(
@@ -158,10 +155,16 @@ def _consume(
         start=start,
         is_remote=session.where.url is not None,
     )
-    form = form_of(form, session.json, out)
-    files = None if out is None else Files(out, form, per_file, parse_ns(every, "every") / 1e9)
+    path = None if out is None else Path(out)
+    form = form_of(form, session.json, path)
+    files = None
+    if out is not None and path is not None:
+        are_many = out.endswith("/") or path.is_dir()
+        files = Files(path, are_many, form, per_file, parse_ns(every, "every") / 1e9)
     _check(form, files, wanted)
     session.ps.describe_topic(topic)  # a topic that is not there must not wait for ever
+    if files is not None and files.are_many:
+        files.out.mkdir(parents=True, exist_ok=True)
     source = StreamSource(session.ps, wanted) if stream else QueueSource(session.ps, wanted)
     if not _write_out(source, wanted, form, files):
         if sys.stderr.isatty():
@@ -174,7 +177,9 @@ def _check(form: Form, files: Files | None, wanted: Wanted) -> None:
     if form == Form.parquet and files is None:
         raise InvalidInput("Parquet needs a file: add --out")
     if files is not None and wanted.follow and not files.are_many:
-        raise InvalidInput(f"--follow writes many files: make {files.out} a folder, and give that")
+        raise InvalidInput(
+            f"--follow writes many files; give a folder, such as {files.out.with_suffix('')}/"
+        )
 
 
 def _write_out(source: Source, wanted: Wanted, form: Form, files: Files | None) -> int:

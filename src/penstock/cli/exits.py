@@ -11,6 +11,7 @@ from penstock.errors import (
     GroupError,
     GroupNotFound,
     InvalidInput,
+    KeyExists,
     KeyNotFound,
     KeysUnreadable,
     LogNotFound,
@@ -19,6 +20,7 @@ from penstock.errors import (
     OffsetOutOfRange,
     PartitionNotFound,
     PenstockError,
+    PortInUse,
     TopicExists,
     TopicNotFound,
     Unauthenticated,
@@ -72,7 +74,15 @@ def exit_of(error: BaseException) -> Exit:
             return Exit.DENIED
         case PenstockError() if error.retriable:
             return Exit.TRY_AGAIN
-        case TopicExists() | DataFolderInUse() | GroupError() | DeliveryError():
+        case (
+            TopicExists()
+            | KeyExists()
+            | DataFolderInUse()
+            | PortInUse()
+            | GroupError()
+            | DeliveryError()
+            | FileExistsError()
+        ):
             return Exit.CONFLICT
         case InvalidInput() | MissingExtra():
             return Exit.USAGE

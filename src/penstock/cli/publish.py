@@ -43,6 +43,10 @@ JSON lines bring keys, headers and priorities of their own, as `consume --json` 
 
 [cyan]  echo '{"value": "12 apples", "key": "c-17"}' | penstock publish orders --format jsonl[/cyan]
 
+Each element of an array is a message:
+
+[cyan]  penstock publish orders --file orders.json[/cyan]
+
 The rows of a table; without a column `value` each row becomes a JSON object:
 
 [cyan]  penstock publish orders --file orders.parquet --key-column customer[/cyan]
@@ -96,8 +100,10 @@ FormatName = Annotated[
     Format | None,
     typer.Option(
         "--format",
-        help="lines: each line is a value. jsonl: each is a message as JSON. arrow, parquet: "
-        "tables. whole: all of it is one message. By default by the file's name, else lines.",
+        help="lines: each line is a value. jsonl: each line, or element of an array, is a message "
+        "as JSON, with its key and so on. json: each is a value; also JSON that is spread over "
+        "lines. arrow, parquet: tables. whole: all of it is one message. By default by the file's "
+        "name, else lines; a file .json is jsonl if consume wrote it, else json.",
         rich_help_panel=_FILE_PANEL,
     ),
 ]
@@ -146,12 +152,11 @@ class Publishing:
     def chunk(self, chunk: Chunk) -> None:
         options = dict(self._options)
         rows = len(chunk.messages)
-        messages: Any = chunk.messages
-        if hasattr(messages, "schema"):
+        messages = chunk.messages
+        if isinstance(messages, Batch):
             for name in ("key", "headers", "priority"):
                 if name in options:
                     raise InvalidInput(f"a table of messages brings its own {name}")
-            messages = Batch.from_arrow(messages)
         else:
             key, headers = options.pop("key", None), options.pop("headers", None)
             options["keys"] = chunk.keys or (None if key is None else [key] * rows)
@@ -244,7 +249,11 @@ def _telling_how_far(publishing: Publishing) -> Iterator[None]:
 
 
 def _from_source(
-    publishing: Publishing, file: Path | None, format_: Format, batch: int, key_column: str | None
+    publishing: Publishing,
+    file: Path | None,
+    format_: Format | None,
+    batch: int,
+    key_column: str | None,
 ) -> None:
     with opened(file) as source:
         if source.isatty():

@@ -109,6 +109,8 @@ def find_where(
             raise InvalidInput(
                 "PENSTOCK_DATA and PENSTOCK_URL are both set; give --data or --url to say which"
             )
+    if data is not None and data.is_file():
+        raise InvalidInput(f"{data} is a file; --data takes the path of a folder")
     if url is not None and "://" not in url:
         raise InvalidInput(f"{url!r} is not a URL; did you mean http://{url}?")
     if data is None and url is None:

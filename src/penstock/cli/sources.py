@@ -1,21 +1,28 @@
-"""What `penstock publish` reads: lines, JSON lines, Arrow, Parquet, as batches to publish."""
+"""What `penstock publish` reads: lines, JSON, Arrow, Parquet, as batches to publish."""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.cli.documents import (
+    as_messages,
+    as_values,
+    by_content,
+    documents,
+    lines_or_elements,
+)
 from penstock.cli.tables import encode
 from penstock.errors import InvalidInput
+from penstock.record.batch import Batch
 from penstock.wire.messages import NewMessage
 from penstock.wire.values import headers_to_bytes
 
@@ -24,8 +31,6 @@ _BATCH_BYTES = 8 << 20
 _LINE_BYTES_MAX = 64 << 20
 
 _MESSAGE_COLUMNS = ("key", "value", "headers", "priority", "expires_at")
-# What `consume` and `peek` say about where a message was; a new message has a place of its own.
-_PLACE = ("topic", "partition", "offset", "id", "timestamp_us", "delivery_count", "receipt")
 
 
 class Format(StrEnum):
@@ -33,6 +38,7 @@ class Format(StrEnum):
 
     lines = "lines"
     jsonl = "jsonl"
+    json = "json"
     arrow = "arrow"
     parquet = "parquet"
     whole = "whole"
@@ -52,7 +58,7 @@ _SUFFIXES = {
 class Chunk(NamedTuple):
     """Some messages, as `publish_batch` takes them, or one by one in `alone`."""
 
-    messages: Sequence[bytes | str | None] | pa.Table
+    messages: Sequence[bytes | str | None] | Batch
     keys: Sequence[bytes | str | None] | None = None
     headers: Sequence[dict[str, bytes | None] | None] | None = None
     priorities: Sequence[int | str] | None = None
@@ -61,9 +67,12 @@ class Chunk(NamedTuple):
     """Messages with a time, a partition or a lifetime of their own."""
 
 
-def format_of(path: Path | None, given: Format | None) -> Format:
+def format_of(path: Path | None, given: Format | None) -> Format | None:
+    """None: it is JSON of some kind, and what is in it decides."""
     if given is not None:
         return given
+    if path is not None and path.suffix.lower() == ".json":
+        return None
     return _SUFFIXES.get(path.suffix.lower(), Format.lines) if path else Format.lines
 
 
@@ -72,20 +81,22 @@ def opened(path: Path | None) -> Iterator[BinaryIO]:
     """A file, or what is piped in."""
     if path is None or str(path) == "-":
         yield sys.stdin.buffer
+    elif path.is_dir():
+        raise InvalidInput(f"{path} is a folder; give a file")
     else:
         with path.open("rb") as file:
             yield file
 
 
 def chunks(
-    source: BinaryIO, format_: Format, rows_max: int, key_column: str | None
+    source: BinaryIO, format_: Format | None, rows_max: int, key_column: str | None
 ) -> Iterator[Chunk]:
     """All that a source holds, part by part."""
     match format_:
         case Format.lines:
             return (Chunk(lines) for lines in _line_batches(source, rows_max))
-        case Format.jsonl:
-            return _json_chunks(source, rows_max)
+        case Format.jsonl | Format.json | None:
+            return _json_chunks(_line_batches(source, rows_max), format_, rows_max)
         case Format.whole:
             return iter([Chunk([source.read()])])
         case Format.arrow | Format.parquet:
@@ -95,18 +106,12 @@ def chunks(
 def _line_batches(source: BinaryIO, rows_max: int) -> Iterator[list[bytes]]:
     """Lines without their ends; empty ones are left out. What a pipe brings is not held back."""
     for lines in _lines_as_they_come(source):
-        batch: list[bytes] = []
-        held = 0
-        for line in lines:
-            line = line.removesuffix(b"\r")
-            if line:
-                batch.append(line)
-                held += len(line)
-                if len(batch) >= rows_max or held >= _BATCH_BYTES:
-                    yield batch
-                    batch, held = [], 0
-        if batch:
-            yield batch
+        full = [line for each in lines if (line := each.removesuffix(b"\r"))]
+        yield from _batches(full, rows_max)
+
+
+def _batches(texts: list[bytes], rows_max: int) -> Iterator[list[bytes]]:
+    return (texts[start:end] for start, end in _parts(map(len, texts), rows_max))
 
 
 def _lines_as_they_come(source: BinaryIO) -> Iterator[list[bytes]]:
@@ -120,42 +125,37 @@ def _lines_as_they_come(source: BinaryIO) -> Iterator[list[bytes]]:
     yield [rest]
 
 
-def _json_chunks(source: BinaryIO, rows_max: int) -> Iterator[Chunk]:
-    number = 0
-    for lines in _line_batches(source, rows_max):
-        together: list[NewMessage] = []
-        alone: list[NewMessage] = []
-        for line in lines:
-            number += 1
-            message = _message(line, number)
-            apart = (message.ttl, message.delay, message.deliver_at, message.partition)
-            (together if apart == (None,) * 4 else alone).append(message)
-        yield Chunk(
-            [m.value_bytes() for m in together],
-            keys=_any([m.key_bytes() for m in together]),
-            headers=_any([headers_to_bytes(m.headers) or None for m in together]),
-            priorities=[m.priority for m in together],
-            dedup_ids=_any([m.dedup_id for m in together]),
-            alone=alone,
-        )
+def _json_chunks(
+    lines: Iterator[list[bytes]], format_: Format | None, rows_max: int
+) -> Iterator[Chunk]:
+    read = lines_or_elements if format_ == Format.jsonl else documents
+    batches = (batch for texts in read(lines) for batch in _batches(texts, rows_max))
+    found: Iterator[list[Any]]
+    match format_:
+        case Format.jsonl:
+            found = as_messages(batches)
+        case Format.json:
+            found = as_values(batches)
+        case _:
+            found = by_content(batches)
+    for messages in found:
+        yield _message_chunk(messages) if isinstance(messages[0], NewMessage) else Chunk(messages)
 
 
-def _message(line: bytes, number: int) -> NewMessage:
-    try:
-        fields = msgspec.json.decode(line)
-        if not isinstance(fields, dict):
-            raise InvalidInput("an object is wanted")
-        if "offset" in fields:  # one that was consumed, and is published again
-            fields = {k: v for k, v in fields.items() if k not in (*_PLACE, "expires_at_us")}
-        if "value" not in fields and "value_base64" not in fields:
-            raise InvalidInput("there is no field 'value' or 'value_base64'")
-        return msgspec.convert(fields, NewMessage)
-    except (msgspec.MsgspecError, UnicodeDecodeError, InvalidInput) as exc:
-        raise InvalidInput(
-            f"message {number}: {exc}. Each line is a message such as "
-            '{"value": "12 apples", "key": "c-17"}; for lines that are values as they are, '
-            "use --format lines"
-        ) from None
+def _message_chunk(messages: list[NewMessage]) -> Chunk:
+    together: list[NewMessage] = []
+    alone: list[NewMessage] = []
+    for message in messages:
+        apart = (message.ttl, message.delay, message.deliver_at, message.partition)
+        (together if apart == (None,) * 4 else alone).append(message)
+    return Chunk(
+        [m.value_bytes() for m in together],
+        keys=_any([m.key_bytes() for m in together]),
+        headers=_any([headers_to_bytes(m.headers) or None for m in together]),
+        priorities=[m.priority for m in together],
+        dedup_ids=_any([m.dedup_id for m in together]),
+        alone=alone,
+    )
 
 
 def _any(column: list[Any]) -> list[Any] | None:
@@ -169,7 +169,7 @@ def _table_chunks(
     try:
         for batch in _record_batches(source, format_, rows_max):
             for start in range(0, batch.num_rows, rows_max):
-                yield _table_chunk(batch.slice(start, rows_max), key_column)
+                yield from _row_chunks(batch.slice(start, rows_max), rows_max, key_column)
     except (pa.ArrowException, OSError) as exc:
         raise InvalidInput(f"this is not a file of {format_}: {exc}") from None
 
@@ -189,16 +189,34 @@ def _record_batches(source: BinaryIO, format_: Format, rows_max: int) -> Iterato
     yield from pa.ipc.open_stream(source)
 
 
-def _table_chunk(batch: pa.RecordBatch, key_column: str | None) -> Chunk:
+def _row_chunks(table: pa.RecordBatch, rows_max: int, key_column: str | None) -> Iterator[Chunk]:
     """Messages as columns or, where there is no column `value`, each row as a JSON object."""
-    names = batch.schema.names
+    names = table.schema.names
     if key_column is not None and key_column not in names:
         raise InvalidInput(f"there is no column {key_column!r}; there are {', '.join(names)}")
     if "value" in names and key_column is None:
-        return Chunk(pa.table(batch).select([n for n in _MESSAGE_COLUMNS if n in names]))
-    rows = batch.to_pylist()
+        batch = Batch.from_arrow(table.select([n for n in _MESSAGE_COLUMNS if n in names]))
+        for start, end in _parts(batch.message_bytes(), rows_max):
+            yield Chunk(batch.slice(start, end - start))
+        return
+    rows = table.to_pylist()
     keys = None if key_column is None else [_key(row[key_column]) for row in rows]
-    return Chunk([encode(row) for row in rows], keys=keys)
+    values = [encode(row) for row in rows]
+    for start, end in _parts(map(len, values), rows_max):
+        yield Chunk(values[start:end], keys=keys and keys[start:end])
+
+
+def _parts(sizes: Iterable[int], rows_max: int) -> Iterator[tuple[int, int]]:
+    """Where to part rows of these sizes, so that a server takes each part."""
+    start = end = held = 0
+    for size in sizes:
+        end += 1
+        held += size
+        if held >= _BATCH_BYTES or end - start >= rows_max:
+            yield start, end
+            start, held = end, 0
+    if end > start:
+        yield start, end
 
 
 def _key(value: Any) -> bytes | str | None:

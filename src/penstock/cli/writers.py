@@ -5,6 +5,7 @@ A file appears under its name when it is complete and synced; until then it ends
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -17,7 +18,6 @@ import pyarrow.parquet as pq
 
 from penstock.cli.tables import encode
 from penstock.client.reading import StreamMessage
-from penstock.errors import InvalidInput
 from penstock.record.schema import HEADERS, READ_SCHEMA, TIMESTAMP, Priority, parse_ulid, ulid_text
 from penstock.wire.values import Base64, to_text
 
@@ -142,7 +142,9 @@ class OutFile:
             now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
             out = out / f"{topic.replace('/', '.')}-{now}{_SUFFIX_OF[form]}"
         if out.exists():
-            raise InvalidInput(f"{out} exists already; give another name, or a folder")
+            raise FileExistsError(
+                errno.EEXIST, "it exists already; give another name, or a folder", str(out)
+            )
         self.path = out
         self._part = out.with_name(out.name + ".part")
         self._stream = self._part.open("wb")

@@ -91,3 +91,10 @@ def moments_us(moments: Sequence[Moment] | NDArray[Any]) -> Int64s:
         if (np.abs(seconds) < 9e9).all():
             return np.rint(seconds * 1e6).astype(np.int64)
     return np.array([parse_us(moment, "deliver_at") for moment in moments], np.int64)
+
+
+def nack_how(delay: Duration | None, error: str, retries: int | None) -> dict[str, Any]:
+    """The options of a nack, as a broker takes them."""
+    delay_ns = None if delay is None else parse_ns(delay, "delay")
+    how: dict[str, Any] = {"delay_ns": delay_ns, "error": error}
+    return how if retries is None else {**how, "retries": retries}

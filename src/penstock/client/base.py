@@ -8,7 +8,7 @@ from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
 from penstock.broker.names import TopicName, topic_name
-from penstock.client.arguments import Position
+from penstock.client.arguments import Position, nack_how
 from penstock.client.producer import Acks, ProducerConfig
 from penstock.client.streams import StreamConfig
 from penstock.client.waiting import Steps
@@ -96,11 +96,13 @@ class BaseClient(ABC, Generic[S, P]):
         *,
         delay: Duration | None = None,
         error: str = "",
+        retries: int | None = None,
     ) -> Steps[dict[str, DeliveryError]]:
-        """Give messages back by their receipts, to be tried again after a delay."""
-        delay_ns = None if delay is None else parse_ns(delay, "delay")
-        steps = self._settle_receipts("nack", group, receipts, delay_ns=delay_ns, error=error)
-        return (yield from steps)
+        """Give messages back by their receipts, to be tried again after a delay.
+
+        `retries`: dead letters after so many, if that is fewer than the topic allows."""
+        how = nack_how(delay, error, retries)
+        return (yield from self._settle_receipts("nack", group, receipts, **how))
 
     def ask_reject(
         self, group: str, receipts: str | Sequence[str], *, reason: str = ""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.broker.names import TopicName
 from penstock.broker.structs import SETTLED, Delivered
+from penstock.client.arguments import nack_how
 from penstock.client.carried import Carried
 from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Steps, Wait, awaiting, blocking, run
 from penstock.delivery.offsets import Offsets
@@ -161,9 +162,13 @@ class Held(msgspec.Struct, Carried, eq=False, weakref=True):
         self._settled = True
         return steps
 
-    def _nack(self, delay: Duration | None = None, error: str = "") -> Steps[None]:
-        """Try it again after a delay, by default the topic's backoff."""
-        return self._settle("nack", **_nack_how(delay, error))
+    def _nack(
+        self, delay: Duration | None = None, error: str = "", *, retries: int | None = None
+    ) -> Steps[None]:
+        """Try it again after a delay, by default the topic's backoff.
+
+        `retries`: a dead letter after so many, if that is fewer than the topic allows."""
+        return self._settle("nack", **nack_how(delay, error, retries))
 
     def _reject(self, reason: str = "") -> Steps[None]:
         """Give it up: straight to the dead letters."""
@@ -300,9 +305,13 @@ class HeldBatch:
         """All of them are done."""
         return self._settle("ack")
 
-    def _nack(self, delay: Duration | None = None, error: str = "") -> Steps[None]:
-        """Try all of them again after a delay, by default the topic's backoff."""
-        return self._settle("nack", **_nack_how(delay, error))
+    def _nack(
+        self, delay: Duration | None = None, error: str = "", *, retries: int | None = None
+    ) -> Steps[None]:
+        """Try all of them again after a delay, by default the topic's backoff.
+
+        `retries`: dead letters after so many, if that is fewer than the topic allows."""
+        return self._settle("nack", **nack_how(delay, error, retries))
 
     def _reject(self, reason: str = "") -> Steps[None]:
         """Give all of them up: straight to the dead letters."""
@@ -347,10 +356,6 @@ _TABLE_SCHEMA = READ_SCHEMA.append(pa.field("partition", pa.int32())).append(
 
 def _repeat(number: int, rows: int) -> Any:
     return pa.repeat(pa.scalar(number, pa.int32()), rows)
-
-
-def _nack_how(delay: Duration | None, error: str) -> dict[str, Any]:
-    return {"delay_ns": None if delay is None else parse_ns(delay, "delay"), "error": error}
 
 
 def _confirm(*outcomes: Settled) -> Steps[None]:

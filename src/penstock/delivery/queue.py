@@ -184,13 +184,17 @@ class GroupQueue:
         *,
         delay_ns: int | None = None,
         error: str = "",
+        retries: int | None = None,
     ) -> Decision:
-        """Messages are given back, to be tried again after a delay, by default the backoff's."""
+        """Messages are given back, to be tried again after a delay, by default the backoff's.
+
+        `retries`: dead letters after so many, if that is fewer than the policy allows.
+        """
         lease, held, refused = self._held(now_ns, nonce, offsets)
         if lease is None or not held.count:
             return Decision(refused=refused)
         at_ns = now_ns + self._ahead_ns
-        again, letters = self._sort_out(lease, held, error)
+        again, letters = self._sort_out(lease, held, error, retries)
         events: list[Event] = _rejected(nonce, letters)
         for delivery_count, members in _by_count(again).items():
             wait_ns = delay_ns
@@ -321,11 +325,11 @@ class GroupQueue:
         return LeaseLost if offset in self.state.outstanding else InvalidReceipt
 
     def _sort_out(
-        self, lease: Lease, offsets: Offsets, error: str
+        self, lease: Lease, offsets: Offsets, error: str, wanted: int | None = None
     ) -> tuple[list[Part], list[DeadLetter]]:
         """Which of the messages are tried again, and the letters of those that are not."""
         parts = lease.parts_of(offsets)
-        retries = self.policy.max_retries
+        retries = fewer_retries(self.policy.max_retries, wanted)
         if retries is None:
             return parts, []
         dead = [part for part in parts if part.delivery_count > retries]
@@ -359,6 +363,11 @@ class GroupQueue:
                 if waited_us >= self.policy.boost_after_ms * 1000:
                     boosted |= 1 << lane.priority
         return boosted
+
+
+def fewer_retries(one: int | None, other: int | None) -> int | None:
+    """The limit that counts where there are two; None: no limit."""
+    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
 def _rejected(nonce: int, letters: Sequence[DeadLetter]) -> list[Event]:

@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from penstock.broker.names import topic_name
-from penstock.errors import InvalidInput, KeyNotFound, KeysUnreadable
+from penstock.errors import InvalidInput, KeyExists, KeyNotFound, KeysUnreadable
 from penstock.log.files import DiskFiles
 
 Role = Literal["admin", "producer", "consumer", "readonly"]
@@ -138,7 +138,7 @@ class KeyStore:
         )
         with self._changing() as keys:
             if any(other.name == name for other in keys.values()):
-                raise InvalidInput(f"there is a key {name!r} already; revoke it, or take another")
+                raise KeyExists(name)
             keys[id_] = key
         return NewKey(key, token)
 

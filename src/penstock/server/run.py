@@ -7,22 +7,25 @@ finished, and the folder is left clean. A second signal, or the time limit, cuts
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import ipaddress
 import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.config import ServerConfig
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PortInUse
 from penstock.server.access_log import AccessLog
 from penstock.server.app import app_of
 from penstock.server.door import Door
@@ -38,6 +41,9 @@ _BACKLOG = 4096
 
 def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
     """Serve a data folder until SIGTERM or SIGINT. `ready` is told the URL."""
+    if os.path.isfile(config.data):
+        raise InvalidInput(f"{config.data} is a file; data is the path of a folder")
+    _check_pem_files(config)
     keys = KeyStore.open(config.data)
     _check_exposure(config, keys)
     sock = _bind(config)
@@ -60,7 +66,9 @@ def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> N
             gc.collect()
             gc.freeze()  # what is there now stays: no need to search it for garbage ever again
             try:
-                _run(Server(door), sock, lambda: _tell(url, ready))
+                server = Server(door)
+                _load_certificate(server, config)
+                _run(server, sock, lambda: _tell(url, ready))
             finally:
                 door.close()
     finally:
@@ -178,6 +186,8 @@ def _bind(config: ServerConfig) -> socket.socket:
         sock.bind((config.host, config.port))
     except OSError as exc:
         sock.close()
+        if exc.errno == errno.EADDRINUSE:
+            raise PortInUse(config.host, config.port) from None
         raise InvalidInput(
             f"cannot listen on {config.host} port {config.port}: {exc.strerror or exc}"
         ) from None
@@ -191,6 +201,38 @@ def url_of(config: ServerConfig, port: int) -> str:
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _check_pem_files(config: ServerConfig) -> None:
+    """OpenSSL does not say which file it means."""
+    for name, path, what in (
+        ("tls_cert", config.tls_cert, "CERTIFICATE"),
+        ("tls_key", config.tls_key, "PRIVATE KEY"),
+    ):
+        if path is None:
+            continue
+        try:
+            content = Path(path).read_bytes()
+        except FileNotFoundError as exc:
+            told = f"there is no such file; {name} is the path of a PEM file"
+            raise FileNotFoundError(exc.errno, told, path) from None
+        except OSError as exc:
+            raise InvalidInput(f"{name} {path} cannot be read: {exc.strerror or exc}") from None
+        if f"{what}-----".encode() not in content:
+            raise InvalidInput(
+                f"{name} {path} is not a PEM file with a {what.lower()}: it has no line "
+                f"-----BEGIN {what}-----"
+            )
+
+
+def _load_certificate(server: Server, config: ServerConfig) -> None:
+    try:
+        server.config.load()
+    except ssl.SSLError as exc:
+        raise InvalidInput(
+            f"tls_cert {config.tls_cert} and tls_key {config.tls_key} are damaged, or the key is "
+            f"not that of the certificate ({exc.reason or exc}); give a certificate and its key"
+        ) from None
 
 
 def _check_exposure(config: ServerConfig, keys: KeyStore) -> None:

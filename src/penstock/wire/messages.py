@@ -199,6 +199,8 @@ class Nack(Settle, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """By default the topic's backoff."""
     error: str = ""
     """What went wrong; it is kept for the dead letter."""
+    retries: Whole | None = None
+    """Dead letters after so many, if that is fewer than the topic allows."""
 
 
 class Reject(Settle, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -26,6 +26,7 @@ STATUS = {
     "method_not_allowed": 405,
     "request_timeout": 408,
     "topic_exists": 409,
+    "key_exists": 409,
     "lease_lost": 409,
     "already_settled": 409,
     "producer_fenced": 409,

@@ -7,11 +7,13 @@ from typing import Literal
 import msgspec
 
 from penstock.delivery.backoff import Backoff
+from penstock.delivery.queue import fewer_retries
 from penstock.durations import parse_ns
 from penstock.errors import Reject, Retry
 from penstock.worker.bodies import Undecodable
 
-Verdict = Literal["acked", "retried", "rejected"]
+Verdict = Literal["acked", "retried", "rejected", "given_up"]
+"""The last two are dead letters: one no retry would help, and one whose retries are used up."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,24 +31,32 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     delay_ns: int | None = None
     """Before the next attempt; None: by the backoff of the topic."""
 
+    @property
+    def delay_s(self) -> float | None:
+        return None if self.delay_ns is None else self.delay_ns / 1e9
+
 
 ACKED = Outcome(verdict="acked")
 
 
-def outcome_of(error: BaseException | None, delivery_count: int, policy: Policy) -> Outcome:
-    """`delivery_count` counts this attempt too."""
+def outcome_of(
+    error: BaseException | None,
+    delivery_count: int,
+    policy: Policy,
+    retries_max: int | None = None,
+) -> Outcome:
+    """`delivery_count` counts this attempt too. `retries_max` is the limit of the topic."""
     if error is None:
         return ACKED
     if isinstance(error, Reject | Undecodable):
         return Outcome(verdict="rejected", error=str(error))
     text = str(error) if isinstance(error, Retry) else f"{type(error).__name__}: {error}"
-    if policy.retries is not None and delivery_count > policy.retries:
-        return Outcome(
-            verdict="rejected", error=f"given up after {delivery_count} attempts: {text}"
-        )
     delay_ns = None
     if isinstance(error, Retry) and error.delay is not None:
         delay_ns = parse_ns(error.delay, "delay")
     elif policy.backoff is not None:
         delay_ns = policy.backoff.delay_ms(delivery_count) * 1_000_000
-    return Outcome(verdict="retried", error=text, delay_ns=delay_ns)
+    retries = fewer_retries(policy.retries, retries_max)
+    given_up = retries is not None and delivery_count > retries
+    # The delay counts in both cases: the topic may have been given more retries meanwhile.
+    return Outcome(verdict="given_up" if given_up else "retried", error=text, delay_ns=delay_ns)

@@ -29,6 +29,11 @@ _logger = logging.getLogger("penstock.worker")
 _POLL_S = 20.0
 _PAUSE_S = 0.5
 _PAUSE_S_MAX = 30.0
+_FATES = {
+    "retried": "retried",
+    "rejected": "rejected, and is a dead letter",
+    "given_up": "given up after {} attempts, and is a dead letter",
+}
 _AT_ONCE_MAX = 1000  # messages of one receive, settlements of one call
 
 
@@ -60,13 +65,19 @@ class Feeder:
     """Feeds one handler."""
 
     def __init__(
-        self, ps: AsyncClient, consumer: Consumer, visibility_ns: int, worker: str
+        self,
+        ps: AsyncClient,
+        consumer: Consumer,
+        visibility_ns: int,
+        retries_max: int | None,
+        worker: str,
     ) -> None:
         self.name = consumer.name
         self._ps = ps
         self._consumer = consumer
         self._worker = worker
         self._visibility_s = visibility_ns / 1e9
+        self._retries_max = retries_max  # of the topic, as it was when the app started
         self._in_hand: dict[AsyncReceivedMessage, asyncio.Task[None]] = {}
         self._lost: set[AsyncReceivedMessage] = set()
         self._room = asyncio.Semaphore(consumer.concurrency)
@@ -87,7 +98,7 @@ class Feeder:
                 f"after {allowed}; alter its max_retries, or ask for fewer"
             )
         visibility_ns = consumer.visibility_ns or settings.visibility_ms * 1_000_000
-        return cls(ps, consumer, visibility_ns, app.name)
+        return cls(ps, consumer, visibility_ns, allowed, app.name)
 
     def __len__(self) -> int:
         return len(self._in_hand)
@@ -157,15 +168,16 @@ class Feeder:
     async def _handle(self, message: AsyncReceivedMessage) -> None:
         try:
             error = await self._call(message)
-            outcome = outcome_of(error, message.delivery_count, self._consumer.policy)
+            policy, count = self._consumer.policy, message.delivery_count
+            outcome = outcome_of(error, count, policy, self._retries_max)
             if outcome is not ACKED:
                 _logger.warning(
                     "%s: %s %s: %s",
                     self.name,
                     message.id,
-                    outcome.verdict,
+                    _FATES[outcome.verdict].format(count),
                     outcome.error,
-                    exc_info=error if outcome.verdict == "retried" else None,
+                    exc_info=error if outcome.verdict != "rejected" else None,
                 )
             await self._settle(message, outcome)
         except asyncio.CancelledError:
@@ -200,8 +212,13 @@ class Feeder:
                 case "acked":
                     await self._ack(message)
                 case "retried":
-                    delay = None if outcome.delay_ns is None else outcome.delay_ns / 1e9
-                    await message.nack(delay=delay, error=outcome.error)
+                    await message.nack(delay=outcome.delay_s, error=outcome.error)
+                case "given_up":
+                    await message.nack(
+                        delay=outcome.delay_s,
+                        error=outcome.error,
+                        retries=self._consumer.policy.retries,
+                    )
                 case "rejected":
                     await message.reject(outcome.error)
         except DeliveryError as exc:

@@ -123,7 +123,7 @@ def test_keys_are_made_listed_and_revoked(folder: Shell) -> None:
     folder("key", "revoke", listed[0]["id"])
     assert store.authenticate(made.text.strip()) is None
     assert "[key_not_found]" in folder("key", "revoke", "ops", code=3).err
-    assert "there is a key" in folder("key", "create", "shop", "--role", "admin", code=2).err
+    assert "[key_exists]" in folder("key", "create", "shop", "--role", "admin", code=4).err
     folder("key", "create", "x", "--role", "king", code=2)
 
 
@@ -161,6 +161,9 @@ def test_a_server_starts_and_stops_in_order(tmp_path: Path) -> None:
     in_use = run("topic", "list", "--data", tmp_path / "data")
     assert in_use.code == 4
     assert url in in_use.err
+    port = url.rpartition(":")[2]
+    taken = run("serve", "--data", tmp_path / "other", "--port", port)
+    assert (taken.code, "[port_in_use]" in taken.err) == (4, True)
     server.send_signal(signal.SIGTERM)
     out, err = server.communicate(timeout=30)
     assert server.returncode == 0
@@ -187,6 +190,8 @@ def test_a_running_server_notices_keys_that_the_command_line_makes(tmp_path: Pat
         assert names == ["ops", "ro"]
         ro = {"PENSTOCK_API_KEY": made["token"]}
         assert run("key", "list", *where, **ro).code == 5
+        again = run("key", "create", "ro", "--role", "readonly", *where, **key)
+        assert (again.code, "[key_exists]" in again.err) == (4, True)
         assert run("key", "revoke", "ro", *where, **key).code == 0
         assert run("key", "revoke", "ro", *where, **key).code == 3
     finally:
@@ -223,6 +228,9 @@ def test_a_server_with_tls_and_an_authority_of_its_own(tmp_path: Path) -> None:
         server.communicate(timeout=30)
 
 
+TLS = ["--port", "0", "--data", "data", "--tls-cert"]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
@@ -230,6 +238,14 @@ def test_a_server_with_tls_and_an_authority_of_its_own(tmp_path: Path) -> None:
         (["serve", "--set", "prot=1"], 2, "did you mean port?"),
         (["serve", "--host", "0.0.0.0", "--port", "0"], 2, "penstock key create"),
         (["serve", "--tls-cert", "x.pem"], 2, "TLS needs both"),
+        (["serve", *TLS, "none.pem", "--tls-key", "note"], 3, "none.pem: there is no such file"),
+        (["serve", *TLS, "note", "--tls-key", "note"], 2, "tls_cert note is not a PEM file"),
+        (["serve", *TLS, "cert.pem", "--tls-key", "cert.pem"], 2, "tls_key cert.pem is not a PEM"),
+        (["serve", *TLS, "cert.pem", "--tls-key", "key.pem"], 2, "key.pem are damaged, or the key"),
+        (["serve", *TLS, ".", "--tls-key", "key.pem"], 2, "tls_cert . cannot be read: Is a dir"),
+        (["serve", "--port", "0", "--data", "note"], 2, "note is a file; data is the path of a"),
+        (["topic", "create", "x", "--data", "note"], 2, "note is a file; --data takes"),
+        (["key", "list", "--data", "note"], 2, "note is a file; --data takes"),
         (["serve", "--config", "nowhere.yaml"], 2, "there is no configuration file"),
         (["key", "list", "--url", "http://127.0.0.1:9"], 6, "no answer from"),
         (["key", "list", "--url", "ftp://x"], 2, "is not the URL of a server"),
@@ -238,6 +254,9 @@ def test_a_server_with_tls_and_an_authority_of_its_own(tmp_path: Path) -> None:
 def test_what_is_wrong_is_one_sentence_and_a_code(
     tmp_path: Path, args: list[str], code: int, says: str
 ) -> None:
+    (tmp_path / "note").write_text("not a folder, and not PEM")
+    (tmp_path / "cert.pem").write_bytes(trustme.CA().issue_cert("a").cert_chain_pems[0].bytes())
+    (tmp_path / "key.pem").write_bytes(trustme.CA().issue_cert("b").private_key_pem.bytes())
     done = run(*args, cwd=tmp_path)
     assert (done.code, done.out) == (code, b"")
     assert says in done.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_json_lines_may_be_delayed_or_deduplicated_each(orders: Shell) -> None:
     assert orders("delayed", "stats", "orders", "--json").json["stats"]["pending"] == 1
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrows", "jsonl", "txt"])
+@pytest.mark.parametrize("suffix", ["parquet", "arrows", "jsonl", "json", "txt"])
 def test_files_come_out_whole_and_go_in_again(orders: Shell, suffix: str) -> None:
     orders("publish", "orders", *[f"v{n}" for n in range(50)], "--key", "k")
     path = orders.cwd / f"out.{suffix}"
@@ -112,11 +113,111 @@ def test_files_come_out_whole_and_go_in_again(orders: Shell, suffix: str) -> Non
         assert {m["key"] for m in again} == {"k"}
 
 
+def test_what_was_consumed_into_a_json_file_is_published_as_it_was(orders: Shell) -> None:
+    messages = [
+        {"value": '{"a": 1}', "key": "k", "headers": {"h": "1"}, "priority": "high"},
+        {"value_base64": "/wD+"},
+        {"value": None, "key": "gone"},
+    ]
+    piped = b"\n".join(json.dumps(m).encode() for m in messages)
+    orders("publish", "orders", "--format", "jsonl", stdin=piped)
+    path = orders.cwd / "y.json"
+    orders("consume", "orders", "-g", "g", "--out", path)
+    first = [json.loads(line) for line in path.read_text().splitlines()]
+
+    array, below = orders.cwd / "array.json", orders.cwd / "below.json"
+    array.write_text(json.dumps(first))
+    below.write_text("\n".join(json.dumps(m, indent=2) for m in first))
+    for file in (path, array, below):
+        orders("publish", "orders", "--file", file)
+        again = orders("consume", "orders", "-g", "g", "--json").json_lines
+        assert [content(m) for m in again] == [content(m) for m in first]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('[{"a": 1}, "text", 7]', ['{"a": 1}', "text", "7"]),
+        ('[\n  {\n    "a": 1\n  },\n  [2, 3],\n  null\n]\n', ['{"a":1}', "[2, 3]", "null"]),
+        ('{\n  "a": 1.50\n}\n', ['{"a":1.50}']),
+        ('{"a": 1}\n{"a": 2}\n', ['{"a": 1}', '{"a": 2}']),
+        ('{\n"a": 1}\n{\n"a": 2}\n', ['{"a":1}', '{"a":2}']),
+        ('[{"value": 7}, {"value": "x", "b": 1}]', ['{"value": 7}', '{"value": "x", "b": 1}']),
+        ('{"offset": 3}', ['{"offset": 3}']),
+    ],
+)
+def test_what_is_in_a_json_file_decides(orders: Shell, text: str, values: list[str] | None) -> None:
+    path = orders.cwd / "x.json"
+    path.write_text(text)
+    orders("publish", "orders", "--file", path)
+    assert consume(orders) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"value": "x"}', "message 1: this can be a message, or a value"),
+        ('[{"value": "x", "key": "k"}]', "message 1: this can be a message, or a value"),
+        ("[1]\n[2]", "--format lines"),
+        ("{", "--format whole"),
+    ],
+)
+def test_what_is_not_clear_in_a_json_file_is_asked(orders: Shell, text: str, says: str) -> None:
+    path = orders.cwd / "x.json"
+    path.write_text(text)
+    done = orders("publish", "orders", "--file", path, code=2)
+    assert says in done.err
+    assert "--format" in done.err
+    orders("consume", "orders", "-g", "g", code=1)
+
+
+def test_a_line_of_a_json_file_that_is_none_is_named(orders: Shell) -> None:
+    path = orders.cwd / "x.json"
+    path.write_text('{"a": 1}\nnone\n')
+    assert "message 2 is not JSON" in orders("publish", "orders", "--file", path, code=2).err
+
+
+def test_the_format_says_whether_json_is_a_message_or_a_value(orders: Shell) -> None:
+    path = orders.cwd / "x.json"
+    path.write_text('[\n  {"value": "x", "key": "k"}\n]')
+    orders("publish", "orders", "--file", path, "--format", "json")
+    orders("publish", "orders", "--file", path, "--format", "jsonl")
+    first, second = orders("consume", "orders", "-g", "g", "--json").json_lines
+    assert (first["value"], first.get("key")) == ('{"value": "x", "key": "k"}', None)
+    assert (second["value"], second["key"]) == ("x", "k")
+
+
+def test_messages_and_values_are_not_mixed(orders: Shell) -> None:
+    orders("publish", "orders", "a")
+    path = orders.cwd / "x.json"
+    orders("consume", "orders", "-g", "g", "--out", path)
+    path.write_text(path.read_text() + '{"a": 1}\n')
+    assert "message 2: some are" in orders("publish", "orders", "--file", path, code=2).err
+
+
+def test_a_table_is_sent_in_parts_that_the_server_takes(tmp_path: Path) -> None:
+    shell = Shell(cwd=tmp_path)
+    how = ["--data", "data", "--port", "0", "--set", "body_bytes_max=10000000"]
+    server = shell.start("serve", *how)
+    assert server.stderr is not None
+    url = json.loads(server.stderr.readline())["message"].removeprefix("listening on ")
+    text = ["x" * 1_000_000] * 15
+    for name, table in {"value": pa.table({"value": text}), "a": pa.table({"a": text})}.items():
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(table, path)
+        shell("topic", "create", name, "--url", url)
+        shell("publish", name, "--file", path, "--url", url)
+        found = shell("consume", name, "-g", "g", "--url", url).lines
+        assert len(found) == 15
+        assert {len(line) for line in found} == {1_000_000 + (8 if name == "a" else 0)}
+    server.send_signal(signal.SIGTERM)
+    server.communicate(timeout=30)
+
+
 def test_a_folder_gets_a_file_for_every_so_many_messages(orders: Shell) -> None:
     orders("publish", "orders", *[str(n) for n in range(25)])
-    lake = orders.cwd / "lake"
-    lake.mkdir()
-    how = ["--out", str(lake), "--format", "parquet", "--per-file", "10", "--batch", "10"]
+    lake = orders.cwd / "new" / "lake"  # made, because of the slash
+    how = ["--out", f"{lake}/", "--format", "parquet", "--per-file", "10", "--batch", "10"]
     orders("consume", "orders", "-g", "archive", *how)
     files = sorted(lake.iterdir())
     assert [pq.read_table(file).num_rows for file in files] == [10, 10, 5]
@@ -195,6 +296,7 @@ def test_peek_takes_nothing(orders: Shell) -> None:
         (["publish", "orders", "x", "--partition", "7"], b"", 3, "has partitions 0 to 0"),
         (["publish", "orders", "x", "--file", "y"], b"", 2, "not both"),
         (["publish", "orders", "--file", "nowhere.txt"], b"", 3, "nowhere.txt"),
+        (["publish", "orders", "--file", "."], b"", 2, "is a folder; give a file"),
         (["publish", "orders", "a", "b", "--dedup-id", "x"], b"", 2, "is for one message"),
         (["publish", "orders", "--format", "jsonl"], b"[1]", 2, "message 1: an object is wanted"),
         (["publish", "orders", "--format", "jsonl"], b"{", 2, "message 1: "),
@@ -220,7 +322,7 @@ def test_what_is_wrong_is_one_sentence_and_a_code(
 def test_an_existing_file_is_not_written_over(orders: Shell) -> None:
     (orders.cwd / "out.txt").write_text("mine")
     orders("publish", "orders", "a")
-    done = orders("consume", "orders", "-g", "g", "--out", "out.txt", code=2)
+    done = orders("consume", "orders", "-g", "g", "--out", "out.txt", code=4)
     assert "exists already" in done.err
     assert (orders.cwd / "out.txt").read_text() == "mine"
     assert consume(orders) == ["a"]  # it was given back

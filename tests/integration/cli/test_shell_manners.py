@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -53,6 +54,31 @@ def test_where_has_to_be_clear(args: list[str], environ: dict[str, str], says: s
     assert (done.code, says in done.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["peek", "orders", "--limit", "-1"], "Invalid value for '--limit'"),
+        (["publish"], "Missing argument 'TOPIC'"),
+        (["topic", "list", "--wrong"], "No such option: --wrong"),
+        (["pubish", "x"], "No such command 'pubish'"),
+        (["topic", "list"], "say where"),
+    ],
+)
+def test_with_json_also_wrong_options_are_told_as_json(args: list[str], says: str) -> None:
+    done = run(*args, "--json")
+    assert (done.code, done.out) == (2, b"")
+    error = json.loads(done.err)["error"]
+    assert says in error.pop("message")
+    assert error == {"code": "invalid_input", "retriable": False, "exit_code": 2}
+
+
+def test_with_json_the_other_exit_codes_stay(folder: Shell) -> None:
+    folder("topic", "create", "orders", "--json")
+    folder("consume", "orders", "-g", "g", "--json", code=1)
+    folder("topic", "create", "orders", "--json", code=4)
+    assert "Usage" in folder("topic", "list", "--json", "--help").text
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_goes_away_ends_it_and_gets_the_rest_back(
     folder: Shell, unbuffered: str
@@ -94,8 +120,7 @@ def test_following_ends_by_a_signal_and_acks_what_was_printed(
 def test_a_file_that_was_not_finished_is_finished_at_the_signal(folder: Shell) -> None:
     folder("topic", "create", "orders")
     folder("publish", "orders", "a", "b")
-    (folder.cwd / "lake").mkdir()
-    following = folder.start("consume", "orders", "-g", "g", "-f", "--out", "lake")
+    following = folder.start("consume", "orders", "-g", "g", "-f", "--out", "lake/")
     until(following, lambda: list((folder.cwd / "lake").glob("*.part")))
     following.send_signal(signal.SIGINT)
     following.communicate(timeout=30)

@@ -6,11 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 import penstock
 from penstock.broker.broker import Broker
 from penstock.config import ServerConfig
-from penstock.errors import Forbidden, InvalidInput, TooManyRequests, Unauthenticated
+from penstock.errors import (
+    Forbidden,
+    InvalidInput,
+    RequestTooLarge,
+    TooManyRequests,
+    Unauthenticated,
+)
 from penstock.server.keys import KeyStore
 from penstock.server.run import serve
 from tests.integration.server.asking import Http
@@ -36,6 +43,8 @@ def test_without_a_key_anybody_may_until_there_is_one(server: RunningServer) -> 
         token = made.json["token"]
     with Http(server.port, token) as http:
         assert http.get("/v1/topics").status == 200
+        again = http.post("/v1/keys", {"name": "me", "role": "admin"})
+        assert (again.status, again.code) == (409, "key_exists")
         (key,) = http.get("/v1/keys").json["keys"]
         assert (key["name"], key.get("token")) == ("me", None)
         assert http.ask("DELETE", "/v1/keys/me").status == 200
@@ -215,6 +224,35 @@ def test_bodies_batches_and_headers_are_limited(broker: Broker) -> None:
             assert (answer.status, answer.code) == (413, "request_too_large")
         with Http(server.port) as http:
             assert http.get("/v1/topics", x_long="y" * 3000).code == "request_too_large"
+
+
+def test_a_body_that_is_refused_while_it_is_sent_is_told_of_at_once(broker: Broker) -> None:
+    with (
+        RunningServer(broker, body_bytes_max=10_000) as server,
+        penstock.connect(server.url, retry_for="1s") as ps,
+    ):
+        ps.create_topic("orders")
+        for _ in range(5):
+            with pytest.raises(RequestTooLarge, match="longer than 10000 bytes"):
+                ps.publish_batch("orders", [b"x" * 1_000_000] * 30)
+        ps.publish("orders", "x")  # the next request has a connection of its own
+        assert ps.stats("orders").messages == 1
+
+
+def test_also_over_tls(broker: Broker, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    pem = tmp_path / "server.pem"
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(pem)
+    tls = {"tls_cert": str(pem), "tls_key": str(pem)}
+    with (
+        RunningServer(broker, body_bytes_max=10_000, **tls) as server,
+        penstock.connect(server.url, tls_ca=tmp_path / "ca.pem", retry_for="1s") as ps,
+    ):
+        ps.create_topic("orders")
+        for _ in range(5):
+            with pytest.raises(RequestTooLarge, match="longer than 10000 bytes"):
+                ps.publish_batch("orders", [b"x" * 1_000_000] * 30)
 
 
 # Exposure.

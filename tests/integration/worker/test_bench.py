@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import penstock
+from penstock.errors import InvalidInput
 from penstock.worker.bodies import Undecodable
 
 
@@ -118,7 +119,7 @@ def test_settings_of_topics_count_and_what_keeps_failing_is_given_up() -> None:
 
     with app.test({"orders": {"max_retries": 1, "backoff": ("5s", 1.0, "5s")}}) as bench:
         bench.send("orders", "x")
-        assert [h.verdict for h in bench.run(within="1m")] == ["retried", "retried"]
+        assert [h.verdict for h in bench.run(within="1m")] == ["retried", "given_up"]
         (letter,) = bench.dead_letters("orders")
         assert (letter.reason, letter.error, letter.attempts) == (
             "max_retries",
@@ -137,9 +138,55 @@ def test_own_retries_give_up_before_the_topic_does() -> None:
 
     with app.test() as bench:
         bench.send("orders", "x")
-        assert [h.verdict for h in bench.run(within="1m")] == ["retried", "rejected"]
+        assert [h.verdict for h in bench.run(within="1m")] == ["retried", "given_up"]
         (letter,) = bench.dead_letters("orders")
-        assert letter.error == "given up after 2 attempts: ValueError: never"
+        assert (letter.reason, letter.error, letter.attempts) == (
+            "max_retries",
+            "ValueError: never",
+            2,
+        )
+
+
+def test_in_an_async_test_handlers_run_on_its_loop() -> None:
+    app = penstock.App()
+    loops = []
+
+    @app.consumer("orders", group="g", backoff=("1s", 1.0, "1s"))
+    async def work(delivery: penstock.Delivery) -> str:
+        await asyncio.sleep(0)
+        loops.append(asyncio.get_running_loop())
+        if delivery.delivery_count == 1:
+            raise ValueError("not yet")
+        return "done"
+
+    async def test() -> None:
+        with app.test() as bench:
+            bench.send("orders", "x")
+            with pytest.raises(InvalidInput, match=r"use `await bench.run_async\(\)`"):
+                bench.run()
+            first, second = await bench.run_async(within="1s")
+            assert (first.verdict, str(first.error)) == ("retried", "not yet")
+            assert (second.verdict, second.result) == ("acked", "done")
+            assert set(loops) == {asyncio.get_running_loop()}
+
+    asyncio.run(test())
+
+
+def test_handlers_that_do_not_wait_run_in_an_async_test_as_anywhere() -> None:
+    app = penstock.App()
+
+    @app.consumer("orders", group="g")
+    def work(body: str) -> str:
+        return body
+
+    async def test() -> None:
+        with app.test() as bench:
+            bench.send("orders", "x")
+            assert [h.result for h in bench.run()] == ["x"]
+            bench.send("orders", "y")
+            assert [h.result for h in await bench.run_async()] == ["y"]
+
+    asyncio.run(test())
 
 
 def test_handlers_that_publish_feed_other_handlers() -> None:

@@ -135,6 +135,38 @@ def test_what_fails_is_retried_and_then_given_up_with_its_error(place: Place) ->
     assert left(place)[0] == 0
 
 
+@pytest.mark.parametrize(("own", "max_retries"), [(1, 3), (None, 1)])
+def test_used_up_retries_are_the_reason_of_the_letter_and_told_of_in_the_log(
+    place: Place, caplog: pytest.LogCaptureFixture, own: int | None, max_retries: int
+) -> None:
+    publish(place, [Order(7)], max_retries=max_retries)
+    app = place.app()
+    calls = []
+
+    @app.consumer("orders", group="g", retries=own, backoff=("1ms", 1.0, "1ms"))
+    def fail(order: Order) -> None:
+        calls.append(order)
+        raise ValueError("never")
+
+    def told() -> list[str]:
+        texts = [r.getMessage() for r in caplog.records if r.name == "penstock.worker"]
+        return [text for text in texts if "never" in text]
+
+    with Working(app):
+        until(lambda: len(told()) == 2)
+    first, second = told()
+    assert " retried: ValueError: never" in first
+    assert " given up after 2 attempts, and is a dead letter: ValueError: never" in second
+    assert len(calls) == 2
+    with place.connect() as ps:
+        (letter,) = ps.dead_letters("orders")
+        assert (letter.reason, letter.error, letter.attempts) == (
+            "max_retries",
+            "ValueError: never",
+            2,
+        )
+
+
 def test_rejects_and_bodies_that_are_none_go_to_the_dead_letters(place: Place) -> None:
     publish(place, [Order(1), "no order", Order(3)])
     app = place.app()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput, KeyNotFound, KeysUnreadable
+from penstock.errors import InvalidInput, KeyExists, KeyNotFound, KeysUnreadable
 from penstock.server.keys import RIGHTS, KeyStore, Role
 
 
@@ -178,7 +178,7 @@ def test_wrong_roles_namespaces_and_names_twice_are_refused(store: KeyStore) -> 
     with pytest.raises(InvalidInput, match="namespace name"):
         store.create("k", "admin", "No Space")
     store.create("k", "admin")
-    with pytest.raises(InvalidInput, match="there is a key 'k' already"):
+    with pytest.raises(KeyExists, match="there is an API key 'k' already"):
         store.create("k", "readonly")
     assert store.empty is False
     assert len(store.list()) == 1

@@ -32,11 +32,16 @@ def test_what_no_retry_would_help_is_rejected_at_once(error: Exception) -> None:
 def test_the_own_limit_of_retries_counts_deliveries_after_the_first() -> None:
     policy = Policy(retries=2)
     verdicts = [outcome_of(ValueError(), count, policy).verdict for count in (1, 2, 3)]
-    assert verdicts == ["retried", "retried", "rejected"]
-    assert outcome_of(ValueError("x"), 3, policy).error == (
-        "given up after 3 attempts: ValueError: x"
-    )
-    assert outcome_of(ValueError(), 1, Policy(retries=0)).verdict == "rejected"
+    assert verdicts == ["retried", "retried", "given_up"]
+    assert outcome_of(ValueError("x"), 3, policy).error == "ValueError: x"
+    assert outcome_of(ValueError(), 1, Policy(retries=0)).verdict == "given_up"
+
+
+def test_the_lower_of_the_own_limit_and_that_of_the_topic_counts() -> None:
+    assert outcome_of(ValueError(), 2, PLAIN, retries_max=1).verdict == "given_up"
+    assert outcome_of(ValueError(), 2, Policy(retries=2), retries_max=1).verdict == "given_up"
+    assert outcome_of(ValueError(), 2, Policy(retries=1), retries_max=2).verdict == "given_up"
+    assert outcome_of(ValueError(), 2, PLAIN, retries_max=2).verdict == "retried"
 
 
 def test_the_own_backoff_grows_and_the_handler_may_say_when() -> None:
@@ -47,4 +52,4 @@ def test_the_own_backoff_grows_and_the_handler_may_say_when() -> None:
     assert (later.delay_ns, later.error) == (60 * SECOND, "busy")
     assert outcome_of(Retry(delay=0), 1, policy).delay_ns == 0
     assert outcome_of(Retry(), 1, PLAIN).delay_ns is None
-    assert outcome_of(Retry(), 4, Policy(retries=3)).verdict == "rejected"
+    assert outcome_of(Retry(), 4, Policy(retries=3)).verdict == "given_up"

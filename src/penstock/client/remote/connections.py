@@ -124,14 +124,21 @@ class _Connection:
         sock = self._sock
         if timeout_s != self._timeout_s:
             self._set_timeout(timeout_s)
+        broke: OSError | None = None
         try:
-            sock.sendall(data)
+            try:
+                sock.sendall(data)
+            except (ConnectionError, ssl.SSLError) as exc:
+                # A server that does not want a request answers, and hangs up while it is sent.
+                broke = exc
             while True:
                 received = sock.recv(_READ_BYTES)
                 if not received:
-                    raise AnswerLost("the server closed the connection before it answered")
+                    raise broke or AnswerLost("the server closed the connection before it answered")
                 reply = self.reader.feed(received)
                 if reply is not None and reply.status >= 200:
+                    if broke is not None:
+                        self.reader.keep_alive = False
                     return reply
         except (TimeoutError, BlockingIOError):
             raise AnswerLost(f"the server did not answer within {timeout_s:.3g} s") from None

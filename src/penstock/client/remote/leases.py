@@ -141,6 +141,8 @@ def settle_options(verb: str, how: dict[str, Any]) -> dict[str, Any]:
             options["delay"] = None if value is None else value / 1e9
         elif name == "visibility_ns":
             options["visibility"] = value / 1e9
+        elif name == "retries":
+            options[name] = value
         else:
             if not isinstance(value, str):
                 raise InvalidInput(f"{name} must be text, not {type(value).__name__}")

@@ -130,7 +130,7 @@ def nack(call: Call) -> Any:
     """Give messages back, to be tried again after a delay."""
     body: Nack = call.body
     delay_ns = None if body.delay is None else parse_ns(body.delay, "delay")
-    give_back = partial(call.broker.nack, delay_ns=delay_ns, error=body.error)
+    give_back = partial(call.broker.nack, delay_ns=delay_ns, error=body.error, retries=body.retries)
     # Aside: after the last retry it writes, and syncs, a dead letter.
     return call.door.aside(_settle_now, call, give_back)
 
