@@ -101,7 +101,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Publishing is refused while the disk has less room than this."""
 
     body_bytes_max: int = 64 << 20
-    """The longest body of a request."""
+    """The longest body of a request. Also, about, the messages of an answer together."""
 
     batch_messages_max: int = 100_000
     """Messages, or receipts, in one request."""
@@ -128,7 +128,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A connection on which nothing is asked for so long is closed."""
 
     request_timeout_ms: int = 30_000
-    """A request has to be there, to its last byte, within this time."""
+    """A request has to be there, to its last byte, within this time; and of an answer, as long as
+    there is more of it, a client has to take 64 KiB."""
 
     stop_timeout_ms: int = 10_000
     """What is still under way so long after the server was told to stop is cut off."""

@@ -450,6 +450,11 @@ class MethodNotAllowed(PenstockError):
 
     code = "method_not_allowed"
 
+    def __init__(self, message: str, allow: str) -> None:
+        self.allow = allow
+        """The methods that work, as the header of that name lists them."""
+        super().__init__(message)
+
 
 class RequestTooLarge(InvalidInput):
     """A request is larger than the server takes."""

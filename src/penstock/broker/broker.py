@@ -302,9 +302,10 @@ class Broker:
         return self.topic(name, create=False).delays.cancel(id_)
 
     def delayed(
-        self, name: TopicName, after: int = 0, limit: int = 100
+        self, name: TopicName, after: int = 0, limit: int = 100, bytes_max: int | None = None
     ) -> list[tuple[int, DelayedMessage]]:
-        return self.topic(name, create=False).delays.pending(after, limit)
+        """Messages that wait, by offset; with `bytes_max` until they have so many bytes."""
+        return self.topic(name, create=False).delays.pending(after, limit, bytes_max)
 
     def delay_stats(self, name: TopicName) -> DelayStats:
         return self.topic(name, create=False).delays.stats()
@@ -319,8 +320,12 @@ class Broker:
         visibility_ns: int | None = None,
         consumer: str = "",
         partition: int | None = None,
+        bytes_max: int | None = None,
     ) -> list[Delivered]:
-        """Messages that are ready now, each under a lease; an empty list if there are none."""
+        """Messages that are ready now, each under a lease; an empty list if there are none.
+
+        With `bytes_max` they end where they have about so many bytes; there is one at the least.
+        """
         group_name(group)
         if type(max_messages) is not int or not 1 <= max_messages <= RECEIVE_MAX:
             raise InvalidInput(f"max_messages is {max_messages!r}; from 1 to {RECEIVE_MAX}")
@@ -339,15 +344,19 @@ class Broker:
             in_turn = topic.turns.order(group, topic.partitions)
         for each in in_turn:
             try:
-                got = each.receive(group, wanted, visibility_ns, consumer)
+                got = each.receive(group, wanted, visibility_ns, consumer, bytes_max)
             except NoDeadLetterTopic:
                 self._make_dead_letter_topic(name)
-                got = each.receive(group, wanted, visibility_ns, consumer)
+                got = each.receive(group, wanted, visibility_ns, consumer, bytes_max)
             if got is not None:
                 delivered.append(got)
                 wanted -= got.count
                 if not wanted:
                     break
+                if bytes_max is not None:
+                    bytes_max -= sum([batch.payload_bytes for batch, _ in got.pieces])
+                    if bytes_max <= 0:
+                        break
         return delivered
 
     def ack(

@@ -161,13 +161,15 @@ class DeadLetters:
                 )
 
 
-def pages(letters: Iterable[Letter], letters_max: int = _PAGE) -> Iterator[list[Letter]]:
+def pages(
+    letters: Iterable[Letter], letters_max: int = _PAGE, bytes_max: int = _PAGE_BYTES
+) -> Iterator[list[Letter]]:
     """Letters in pages that have neither too many nor, but for a single long one, too much."""
     page: list[Letter] = []
-    page_bytes = 0
+    page_bytes, bytes_max = 0, min(bytes_max, _PAGE_BYTES)
     for letter in letters:
-        letter_bytes = _bytes_of(letter.message)
-        if page and (len(page) == letters_max or page_bytes + letter_bytes > _PAGE_BYTES):
+        letter_bytes = letter.message.nbytes
+        if page and (len(page) == letters_max or page_bytes + letter_bytes > bytes_max):
             yield page
             page, page_bytes = [], 0
         page.append(letter)
@@ -234,11 +236,6 @@ def _place(named: Named) -> Place:
     if isinstance(named, Letter):
         return Place(named.partition, named.message.offset, named.id)
     return named
-
-
-def _bytes_of(message: Message) -> int:
-    headers = sum(len(k) + len(v or b"") + 16 for k, v in message.headers.items())
-    return len(message.value or b"") + len(message.key or b"") + headers
 
 
 _decoder = msgspec.json.Decoder(Origin)

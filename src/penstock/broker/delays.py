@@ -118,14 +118,19 @@ class Delays:
             self._confirm()
             return True
 
-    def pending(self, after: int, limit: int) -> list[tuple[int, DelayedMessage]]:
-        """Messages that wait, by offset, from one past `after` on."""
+    def pending(
+        self, after: int, limit: int, bytes_max: int | None = None
+    ) -> list[tuple[int, DelayedMessage]]:
+        """Messages that wait, by offset, from one past `after` on; the last is the one with which
+        they have `bytes_max` bytes or more."""
         found: list[tuple[int, DelayedMessage]] = []
+        bytes_left = 1 << 62 if bytes_max is None else bytes_max
         offset = max(after, self._done.floor, self.log.start)
-        while offset < self.log.end and len(found) < limit:
+        while offset < self.log.end and len(found) < limit and bytes_left > 0:
             read = self.log.read(offset, 256 << 10)
             for message in read.messages():
-                if message.offset not in self._done and len(found) < limit:
+                if message.offset not in self._done and len(found) < limit and bytes_left > 0:
+                    bytes_left -= message.nbytes
                     id_ = delayed_id(message.offset, message.ulid)
                     waiting = DelayedMessage(id_, message.timestamp_us, message)
                     found.append((message.offset, waiting))

@@ -70,17 +70,28 @@ class Partition(LedgeredPartition):
     # Queue mode.
 
     def receive(
-        self, group: str, max_messages: int, visibility_ns: int, consumer: str
+        self,
+        group: str,
+        max_messages: int,
+        visibility_ns: int,
+        consumer: str,
+        bytes_max: int | None = None,
     ) -> Delivered | None:
-        """Hand out messages that are ready, if there are any."""
-        while (leased := self._lease(group, max_messages, visibility_ns, consumer)) is not None:
+        """Hand out messages that are ready, if there are any.
+
+        With `bytes_max` no more than have that many bytes together, or one.
+        """
+        while (
+            taken := self._lease(group, max_messages, visibility_ns, consumer, bytes_max)
+        ) is not None:
+            leased, fetched = taken
             pieces: list[tuple[Batch, int]] = []
             wanted = count = 0
             counted = self.latencies[group]
-            for part in leased.parts:
+            for number, part in enumerate(leased.parts):
                 offsets, delivery_count = part.offsets, part.delivery_count
                 wanted += offsets.count
-                for batch in self.source.fetch(offsets):
+                for batch in self.source.fetch(offsets) if fetched is None else fetched[number]:
                     rows = len(batch)
                     pieces.append((batch, delivery_count))
                     count += rows
@@ -95,8 +106,14 @@ class Partition(LedgeredPartition):
         return None
 
     def _lease(
-        self, group: str, max_messages: int, visibility_ns: int, consumer: str
-    ) -> Leased | None:
+        self,
+        group: str,
+        max_messages: int,
+        visibility_ns: int,
+        consumer: str,
+        bytes_max: int | None,
+    ) -> tuple[Leased, list[list[Batch]] | None] | None:
+        """A lease and, if they had to be looked at for their length, the messages of its parts."""
         with self.lock:
             queue = self.queues.get(group) or self.queue(group)
             now_ns = self._clock.monotonic_ns()
@@ -115,11 +132,19 @@ class Partition(LedgeredPartition):
                 )
                 if not decision.events:
                     return None
+                leased, fetched = decision.leased, None
+                if leased is not None and bytes_max is not None and max_messages > 1:
+                    count = sum([part.offsets.count for part in leased.parts])
+                    if count > 1 and count * self.log.config.message_bytes_max > bytes_max:
+                        fetched = [self.source.fetch(x.offsets, bytes_max) for x in leased.parts]
+                        fitting = _fitting(fetched, bytes_max)
+                        if fitting is not None:
+                            max_messages = fitting
+                            continue  # nothing was done yet: decide again, on fewer
                 self._carry_out(group, queue, decision)
-                leased = decision.leased
                 if leased is not None:
                     self._look_at(now_ns + visibility_ns)
-                    return leased
+                    return leased, fetched
 
     def best_ready(self, group: str) -> int:
         """The highest priority with a message to hand out; one past the last if there is none."""
@@ -267,6 +292,22 @@ class Partition(LedgeredPartition):
         if deadline_ns < self._look_ns:
             self._look_ns = deadline_ns
             self.plan_look(deadline_ns)
+
+
+def _fitting(fetched: Iterable[Iterable[Batch]], bytes_max: int) -> int | None:
+    """How many messages have so many bytes together, one at the least; None: all that there are.
+
+    If what was fetched ended early it has more bytes, so that the answer is not None.
+    """
+    rows = 0
+    for batches in fetched:
+        for batch in batches:
+            nbytes = batch.payload_bytes
+            if nbytes > bytes_max:
+                return max(rows + min(batch.rows_within(bytes_max), len(batch) - 1), 1)
+            rows += len(batch)
+            bytes_max -= nbytes
+    return None
 
 
 def _all_offsets(parts: Iterable[ledger.Part]) -> Offsets:

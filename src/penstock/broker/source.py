@@ -89,14 +89,18 @@ class LogSource:
 
     # For the broker.
 
-    def fetch(self, offsets: Offsets) -> list[Batch]:
-        """The messages at these offsets, in order; those that are damaged or gone are missing."""
+    def fetch(self, offsets: Offsets, bytes_max: int | None = None) -> list[Batch]:
+        """The messages at these offsets, in order; those that are damaged or gone are missing.
+
+        With `bytes_max` it ends, somewhere, when there are more bytes than that.
+        """
         last = self._asked_last
         if offsets.bits is None and last.base_offset is not None:
             row = offsets.first - last.base_offset
             if 0 <= row < row + offsets.count <= len(last.payloads):
                 return [last.slice(row, offsets.count)]
         found: list[Batch] = []
+        counted = 0
         at, stop = offsets.first, offsets.stop
         while at < stop:
             recent = self._recent
@@ -113,6 +117,11 @@ class LogSource:
                 if len(chosen):
                     found.append(chosen)
             at = recent.stop
+            if bytes_max is not None and at < stop:
+                bytes_max -= sum([batch.payload_bytes for batch in found[counted:]])
+                counted = len(found)
+                if bytes_max < 0:
+                    break
         return found
 
     def _scan_frames(

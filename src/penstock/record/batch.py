@@ -59,6 +59,12 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         """The message's ULID: unique, and sortable by time."""
         return ulid_text(self.ulid)
 
+    @property
+    def nbytes(self) -> int:
+        """Its value, key and headers together."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers.items())
+        return len(self.value or b"") + len(self.key or b"") + headers
+
 
 class Batch:
     """Some messages as an Arrow record batch that holds only the columns in use.
@@ -224,6 +230,18 @@ class Batch:
     @property
     def nbytes(self) -> int:
         return int(self.data.nbytes)
+
+    @property
+    def payload_bytes(self) -> int:
+        """About what its messages take, whatever is shared with others; quick to know."""
+        if self._data is None and self._values is not None:
+            return int(self._values.nbytes)
+        return self.nbytes
+
+    def rows_within(self, bytes_max: int) -> int:
+        """How many of the first messages have no more than so many bytes together."""
+        ends = np.cumsum(self.message_bytes())
+        return int(np.searchsorted(ends, bytes_max, side="right"))
 
     @property
     def values(self) -> pa.BinaryArray:

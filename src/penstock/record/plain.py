@@ -80,6 +80,10 @@ class Plain(Batch):
         return len(self.payloads)
 
     @property
+    def payload_bytes(self) -> int:
+        return sum(map(len, self.payloads))
+
+    @property
     def next_offset(self) -> int:
         return (self.base_offset or 0) + len(self.payloads)
 

@@ -16,8 +16,8 @@ _BUFFER_BYTES_MAX = 64 << 10
 
 
 class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
-    time: float
-    """Seconds since 1970."""
+    time: str
+    """RFC 3339 in UTC, as in the other lines of the log."""
     level: str
     method: str
     path: str
@@ -44,6 +44,7 @@ class AccessLog:
         self._encoder = msgspec.json.Encoder()
         self._lines = bytearray()
         self._flush_is_due = False
+        self._second, self._second_text = 0, ""
 
     def write(self, request: Request, answer: Answer, took_s: float, key: Key | None) -> None:
         status = answer.status
@@ -52,7 +53,7 @@ class AccessLog:
         ):
             return
         line = Line(
-            time=time.time_ns() // 1000 / 1e6,  # to round a float takes much longer
+            time=self._now(),
             level="error" if status >= 500 else "info",
             method=request.method,
             path=request.path,
@@ -72,6 +73,14 @@ class AccessLog:
         elif not self._flush_is_due:
             self._flush_is_due = True
             asyncio.get_running_loop().call_later(_FLUSH_EVERY_S, self.flush)
+
+    def _now(self) -> str:
+        """The time; what it has in common with that of the line before is not made again."""
+        second, ms = divmod(time.time_ns() // 1_000_000, 1000)
+        if second != self._second:
+            self._second = second
+            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._second_text}.{ms:03d}+00:00"
 
     def flush(self) -> None:
         self._flush_is_due = False

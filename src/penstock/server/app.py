@@ -18,8 +18,9 @@ from penstock.server.http import Answer, Request
 def app_of(door: Door) -> Starlette:
     """Everything that can be asked over HTTP.
 
-    `penstock serve` runs it on uvicorn with a protocol of its own, which hands requests of the API
-    to the door without the detour through ASGI, and notices who hangs up in the middle of a poll.
+    `penstock serve` gives it to uvicorn with a protocol of its own, which hands requests to the
+    door without the detour through ASGI, and notices who hangs up in the middle of a poll. The
+    application is for other ASGI servers; limits on heads and on slow clients are theirs.
     """
     app = Starlette(routes=[Mount("/", app=_Api(door))])
     app.state.door = door

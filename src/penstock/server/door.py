@@ -26,6 +26,7 @@ from penstock.errors import (
     UnsupportedMediaType,
 )
 from penstock.server.access_log import AccessLog
+from penstock.server.counting import has_more_items, too_many
 from penstock.server.endpoints import Call, Endpoint, Router
 from penstock.server.http import (
     JSON_TYPE,
@@ -49,6 +50,7 @@ _logger = logging.getLogger("penstock.server")
 T = TypeVar("T")
 
 _UNKNOWN = "unknown"
+_COUNTED_BYTES = 1 << 20  # what a shorter body holds takes little memory, whatever it is
 _LATER = (Future, CoroutineType)
 _OUR_PATHS = {each.path.encode() for each in ENDPOINTS if not each.in_namespaces}
 
@@ -94,7 +96,9 @@ class Door:
                 _take(self._per_address, request.client)
             endpoint, parameters = self._router.find(request.method, request.path)
             if endpoint.right is not None:
-                key = self._authenticate(request, endpoint, parameters)
+                key = self._authenticate(request)
+                if key is not None:  # who is not let in is known from here on, and in the log
+                    self._admit(key, endpoint, parameters)
             call = Call(self, request, parameters, key)
             self._parse(call, endpoint)
             outcome = endpoint.handler(call)
@@ -160,9 +164,7 @@ class Door:
         outcome.add_done_callback(done)
         return outcome
 
-    def _authenticate(
-        self, request: Request, endpoint: Endpoint, parameters: dict[str, str]
-    ) -> Key | None:
+    def _authenticate(self, request: Request) -> Key | None:
         token = request.headers.get(b"authorization")
         if token is None and self.keys.empty:
             return None
@@ -176,6 +178,10 @@ class Door:
                 if token
                 else "an API key is needed: send it as 'Authorization: Bearer <key>'"
             )
+        return key
+
+    def _admit(self, key: Key, endpoint: Endpoint, parameters: dict[str, str]) -> None:
+        """Unless it asks too often, or for what it is not good for."""
         if self._per_key is not None:
             _take(self._per_key, key.id)
         namespace = parameters.get("namespace", "default") if endpoint.in_namespaces else None
@@ -184,7 +190,6 @@ class Door:
             raise Forbidden(
                 f"key {key.name!r} ({key.role}) does not allow to {endpoint.right}{where}"
             )
-        return key
 
     def _parse(self, call: Call, endpoint: Endpoint) -> None:
         request = call.request
@@ -205,6 +210,10 @@ class Door:
         body = request.body
         if not body and endpoint.body_optional:
             body = b"{}"
+        if len(body) > _COUNTED_BYTES and endpoint.items_in:
+            limit = self.config.batch_messages_max
+            if has_more_items(body, limit, endpoint.items_in):
+                raise too_many(limit)
         decoder = self._decoders.get(endpoint.name)
         if decoder is None:
             decoder = self._decoders[endpoint.name] = msgspec.json.Decoder(endpoint.body)

@@ -93,6 +93,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     body_schema: Any
     """How it is described."""
     body_optional: bool
+    items_in: int
+    """How many objects lie around the lists of the body that `batch_messages_max` bounds; 0: there
+    are none."""
     other_bodies: tuple[str, ...]
     """Media types that the handler understands beside JSON."""
     result: Any
@@ -119,6 +122,7 @@ class Table:
         body: Any = None,
         body_schema: Any = None,
         body_optional: bool = False,
+        items_in: int = 0,
         other_bodies: tuple[str, ...] = (),
         result: Any = None,
         result_types: tuple[str, ...] = (),
@@ -140,6 +144,7 @@ class Table:
                     body=body,
                     body_schema=body_schema or body,
                     body_optional=body_optional,
+                    items_in=items_in,
                     other_bodies=other_bodies,
                     result=result,
                     result_types=result_types,
@@ -187,8 +192,8 @@ class Router:
         if method not in methods:
             if not methods:
                 raise NotFound(f"there is nothing at {path:.200}; /docs shows what there is")
-            allowed = ", ".join(sorted(methods))
-            raise MethodNotAllowed(f"{method:.20} does not work on {path:.200}; use {allowed}")
+            allow = ", ".join(sorted(methods))
+            raise MethodNotAllowed(f"{method:.20} does not work on {path:.200}; use {allow}", allow)
         endpoint, names = methods[method]
         return endpoint, dict(zip(names, values, strict=True))
 
@@ -201,7 +206,10 @@ class Router:
                 node = node.setdefault(_PARAMETER, {})
             else:
                 node = node.setdefault("/" + segment, {})
-        node.setdefault("methods", {})[endpoint.method] = endpoint, names
+        methods = node.setdefault("methods", {})
+        methods[endpoint.method] = endpoint, names
+        if endpoint.method == "GET":
+            methods["HEAD"] = endpoint, names  # the same answer, whose body is not sent
 
 
 def paths(endpoint: Endpoint) -> list[str]:

@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from penstock.errors import PenstockError, TooManyRequests
+from penstock.errors import MethodNotAllowed, PenstockError, TooManyRequests
 from penstock.wire.problem import PROBLEM_TYPE, problem_of
 
 JSON_TYPE = "application/json"
@@ -67,6 +67,8 @@ def problem_answer(error: PenstockError, path: str) -> Answer:
         headers = (("retry-after", "1"),)
     elif problem.status == 401:
         headers = (("www-authenticate", "Bearer"),)
+    elif isinstance(error, MethodNotAllowed):
+        headers = (("allow", error.allow),)
     return Answer(problem.status, PROBLEM_TYPE, _encoder.encode(problem), headers, problem.code)
 
 

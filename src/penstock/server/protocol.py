@@ -1,9 +1,8 @@
 """HTTP/1.1 connections: the shortest way from a socket to the door, and an eye on slow clients.
 
-What the door knows is answered right here, most of it at once, without a task and the messages of
-ASGI. A connection that begins with anything else is handed to uvicorn's own protocol with all that
-has come, and goes the usual way through the application. Who offers to go on in another protocol,
-such as HTTP/2, is answered in this one, as any server may.
+Every request is answered right here, most of them at once, without a task and the messages of ASGI;
+also one for an address where there is nothing, so that the limits hold for everybody. Who offers to
+go on in another protocol, such as HTTP/2, is answered in this one, as any server may.
 
 Requests of a connection are answered in their order; what a client sends ahead is kept, within
 limits, until it is their turn. Whoever hangs up while waiting is noticed at once, and gets no
@@ -23,7 +22,6 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.errors import InvalidInput, PenstockError, RequestTimeout, RequestTooLarge
 from penstock.server.http import Answer, Request
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
 
 _PIPELINE_MAX = 64
 _IN_BODY = -(1 << 62)
+_TAKEN_BYTES_MIN = 64 << 10  # of an answer, so that a client has time for the next
 _LINE_BYTES = 4  # what a header takes beside its name and value
 _HEAD_END = b"\r\n\r\n"
 _KNOWN_MAX = 1024
@@ -68,7 +67,6 @@ class Protocol(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._arguments = config, server_state, app_state
         self._connections: set[Any] = server_state.connections
         self._loop = _loop or asyncio.get_event_loop()
         self._parser = httptools.HttpRequestParser(self)
@@ -82,9 +80,7 @@ class Protocol(asyncio.Protocol):
         self._unfinished_bytes = 0  # of a head whose end has not come
         self._reading = False  # between the first byte of a request and its last
         self._since = self._loop.time()  # when the present state began
-        self._first = True
-        self._begun = b""  # what has come of the first head
-        self._elsewhere = False  # the connection is uvicorn's
+        self._unsent = 0  # bytes of the answer at that time; 0: nobody looked yet
         self._offered = False  # another protocol, with the present request
         self._answering: tuple[Request, bool] | None = None  # and whether to keep the connection
         self._waiting: Future[Any] | None = None  # what its answer waits for
@@ -118,8 +114,7 @@ class Protocol(asyncio.Protocol):
         known = self.known.get(data[:head_bytes])
         if known is not None and head_bytes + known.body_bytes == len(data):
             request, keep, _ = known
-            body, self._first = data[head_bytes:], False
-            self._begin(request.again(body, self._address), keep)
+            self._begin(request.again(data[head_bytes:], self._address), keep)
             return
         self._parsed = None
         self._parse(data)
@@ -131,18 +126,14 @@ class Protocol(asyncio.Protocol):
             self._reading = True
             self._since = self._loop.time()
         self._unfinished_bytes += len(data)
-        if self._first:
-            self._begun += data
         try:
             rest = data
             while rest:
                 rest = self._feed(rest)
         except httptools.HttpParserError as exc:
-            if not self._closing and not self._elsewhere:
+            if not self._closing:
                 self._refuse(InvalidInput(f"this is not HTTP: {exc}"))
-        if self._elsewhere:
-            self._hand_over()
-        elif self._unfinished_bytes > self.door.config.header_bytes_max:
+        if self._unfinished_bytes > self.door.config.header_bytes_max:
             self._refuse_head()  # the parser keeps a header to itself until it ends
 
     def _feed(self, data: bytes) -> bytes:
@@ -190,12 +181,15 @@ class Protocol(asyncio.Protocol):
     def look_after(self, now: float, request_s: float, idle_s: float) -> None:
         """End what takes too long; called about once a second."""
         passed_s = now - self._since
-        if self.transport.is_closing():
-            return
-        if self.transport.get_write_buffer_size():
-            if passed_s > request_s:
+        unsent = self.transport.get_write_buffer_size()
+        if unsent:
+            if not self._unsent:
+                self._unsent = unsent
+            elif self._unsent - unsent >= _TAKEN_BYTES_MIN:
+                self._since, self._unsent = now, unsent  # it takes its time, and its answer
+            elif passed_s > request_s:
                 self.transport.abort()  # it does not take its answer
-        elif self._answering is not None:
+        elif self._answering is not None or self.transport.is_closing():
             return
         elif self._reading:
             if passed_s > request_s:
@@ -229,14 +223,8 @@ class Protocol(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._unfinished_bytes = _IN_BODY
-        if self._closing or self._elsewhere:
+        if self._closing:
             return
-        if self._first:
-            self._first = False
-            if not self.door.knows(self._url):
-                self._elsewhere = True
-                return
-            self._begun = b""
         if self._parser.get_method() == b"CONNECT":
             self._refuse(InvalidInput("this is no proxy"))
             return
@@ -257,12 +245,14 @@ class Protocol(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._unfinished_bytes = 0
-        if self._closing or self._elsewhere or self._offered:
+        if self._closing or self._offered:
             return
         self._reading = False
         parser = self._parser
         path, _, query = self._url.decode("latin-1").partition("?")
         if not path.startswith("/"):
+            path = _path_of(path)
+        if not path:
             self._refuse(InvalidInput("the URL cannot be read"))
             return
         body = self._body
@@ -328,7 +318,7 @@ class Protocol(asyncio.Protocol):
         if not keep:
             head += b"connection: close\r\n"
         self.transport.write(b"%b\r\n%b" % (head, body))
-        self._since = self._loop.time()
+        self._since, self._unsent = self._loop.time(), 0
         if not keep:
             self.transport.close()
 
@@ -353,20 +343,15 @@ class Protocol(asyncio.Protocol):
         self._closing = True
         self._write(answer, keep=False)
 
-    def _hand_over(self) -> None:
-        """The connection is uvicorn's from now on, with what has come so far."""
-        if self._connections is None or self not in self._connections:
-            return
-        self._connections.discard(self)
-        config, server_state, app_state = self._arguments
-        other = HttpToolsProtocol(config, server_state, app_state, self._loop)
-        self.transport.set_protocol(other)
-        other.connection_made(self.transport)
-        other.data_received(self._begun)
-
 
 def protocol_of(door: Door) -> type[Protocol]:
     return type("BoundProtocol", (Protocol,), {"door": door, "known": {}})
+
+
+def _path_of(address: str) -> str:
+    """Of a whole address, as proxies are asked for it and servers understand it; or nothing."""
+    scheme, _, rest = address.partition("://")
+    return "/" + rest.partition("/")[2] if rest and scheme.lower() in ("http", "https") else ""
 
 
 @cache

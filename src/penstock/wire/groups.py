@@ -12,6 +12,9 @@ from penstock.group.session import Standing
 from penstock.wire.messages import MessageView, Small, Whole
 from penstock.wire.values import Place, Seconds
 
+POSITIONS_MAX = 10_000
+"""In one fetch: as many as a topic may have partitions."""
+
 
 class PartitionRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic: str
@@ -111,7 +114,7 @@ class Reset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Fetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a reader of several partitions wants next."""
 
-    positions: list[Position]
+    positions: Annotated[list[Position], msgspec.Meta(max_length=POSITIONS_MAX)]
     max_bytes: Annotated[int, msgspec.Meta(ge=1, le=64 << 20)] = 1 << 20
     """Of each partition, about."""
     wait: Seconds = 0

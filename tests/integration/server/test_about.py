@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import signal
 import socket
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import penstock
 from penstock.broker.broker import Broker
+from penstock.cli.serve import _JsonLines
 from penstock.clock import ManualClock
 from penstock.errors import BrokerClosed, DataFolderInUse, InvalidInput, ProtocolError, Unavailable
 from penstock.server.access_log import AccessLog
+from penstock.server.keys import KeyStore
 from tests.integration.broker.world import Background, QuickFiles, until
-from tests.integration.server.asking import Http
+from tests.integration.server.asking import Http, talk
 from tests.integration.server.running import RunningServer
 
 
@@ -134,6 +138,52 @@ def test_every_request_is_a_line_in_the_log(broker: Broker) -> None:
     assert lines[0]["trace"] == "00-abc-def-01"
     assert (lines[1]["code"], lines[1]["bytes_in"]) == ("topic_not_found", 14)
     assert all(line["client"] == "127.0.0.1" and line["ms"] >= 0 for line in lines)
+
+
+def test_the_log_says_whose_key_was_refused_and_when(broker: Broker, tmp_path: Path) -> None:
+    out = io.BytesIO()
+    keys = KeyStore.open(tmp_path / "data")
+    token = keys.create("till", "producer").token
+    log = AccessLog(out)
+    with (
+        RunningServer(broker, keys, log, rate_per_key=0.001, burst_per_key=2) as server,
+        Http(server.port, token) as http,
+        Http(server.port, "psk_wrong") as stranger,
+    ):
+        statuses = [http.get(path).status for path in ("/v1/topics", "/v1/keys", "/v1/topics")]
+        statuses.append(stranger.get("/v1/topics").status)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert statuses == [200, 403, 429, 401] == [line["status"] for line in lines]
+    assert [line.get("key") for line in lines] == ["till", "till", "till", None]
+    assert token not in out.getvalue().decode()
+    record = logging.makeLogRecord({"msg": "started"})
+    written = json.loads(_JsonLines().format(record))["time"]
+    for line in lines:
+        assert datetime.fromisoformat(line["time"]).tzinfo is not None
+        assert re.sub(r"\d", "0", line["time"]) == re.sub(r"\d", "0", written)
+    assert abs(datetime.fromisoformat(lines[-1]["time"]).timestamp() - record.created) < 60
+
+
+def test_head_works_where_get_does(server: RunningServer) -> None:
+    end = b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    for path in (b"/healthz", b"/docs", b"/v1/topics", b"/v1/stats?", b"/v1/topics/none"):
+        head, _, body = talk(server.port, b"GET " + path + end).partition(b"\r\n\r\n")
+        assert body
+        assert talk(server.port, b"HEAD " + path + end) == head + b"\r\n\r\n", path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("POST", "/healthz", "GET, HEAD"),
+        ("PATCH", "/v1/topics/orders/messages", "DELETE, GET, HEAD, POST"),
+        ("HEAD", "/v1/fetch", "POST"),
+        ("OPTIONS", "/v1/namespaces/a/topics/orders", "DELETE, GET, HEAD, PATCH, PUT"),
+    ],
+)
+def test_what_does_not_work_says_what_does(http: Http, method: str, path: str, allow: str) -> None:
+    answer = http.ask(method, path)
+    assert (answer.status, answer.headers["allow"]) == (405, allow)
 
 
 def test_the_page_needs_nothing_from_outside(http: Http) -> None:

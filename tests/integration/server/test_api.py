@@ -125,12 +125,44 @@ def test_nothing_of_a_request_is_stored_if_a_part_of_it_is_wrong(orders: Http) -
         {"priority": "soon"},
         {"delay": "1 hour"},
         {"value_base64": "?"},
+        {"delay": "91d"},
+        {"deliver_at": "2999-01-01T00:00:00Z"},
+        {"dedup_id": ""},
+        {"dedup_id": "x", "delay": "1s"},
+        {"ttl": "-1s"},
     ):
         answer = orders.post(
             "/v1/topics/orders/messages", {"messages": [{"value": "a"}, {"value": "b"} | wrong]}
         )
         assert answer.status in (400, 404), answer
-    assert orders.get("/v1/topics/orders/stats").json["messages"] == 0
+    assert nothing_is_stored(orders)
+
+
+def nothing_is_stored(http: Http) -> bool:
+    stats = http.get("/v1/topics/orders/stats").json
+    return bool(stats["messages"] == 0 and stats["delayed"] == 0)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_nothing_of_a_request_is_stored_if_a_message_is_too_large(
+    http: Http, partitions: int
+) -> None:
+    http.ask("PUT", "/v1/topics/orders", {"partitions": partitions, "message_bytes_max": 100})
+    for how, most in (
+        ({"partition": 0}, 100),
+        ({"delay": "1s"}, 100),
+        ({"dedup_id": "once"}, 100 - len("penstock-dedup-id") - len("once")),
+        ({"delay": "1s", "partition": 0}, 100 - len("penstock-partition") - len("0")),
+        ({"partition": 0, "key": "k", "headers": {"h": "v"}}, 97),
+    ):
+        large: dict[str, Any] = {"value": "x" * (most + 1), **how}
+        answer = http.post("/v1/topics/orders/messages", {"messages": [{"value": "a"}, large]})
+        assert (answer.status, answer.code) == (413, "message_too_large"), how
+        assert nothing_is_stored(http), how
+        fits = [{"value": "a"}, large | {"value": "x" * most}]
+        assert http.post("/v1/topics/orders/messages", {"messages": fits}).status == 201, how
+        http.ask("DELETE", "/v1/topics/orders/messages")
+        until(lambda: nothing_is_stored(http))
 
 
 def test_leases_count_as_messages_do(orders: Http) -> None:
@@ -330,6 +362,16 @@ def test_a_member_of_a_stream_group(orders: Http) -> None:
     assert orders.get("/v1/stream-groups").json == {"groups": ["audit"]}
     assert orders.ask("DELETE", base).status == 204
     assert orders.get(base).code == "group_not_found"
+
+
+def test_a_fetch_names_only_so_many_positions(orders: Http) -> None:
+    place = {"topic": "orders", "partition": 0, "offset": 0}
+    answer = orders.post("/v1/fetch", {"positions": [place] * 10_001})
+    assert (answer.status, answer.code) == (400, "invalid_input")
+    assert "length <= 10000" in answer.json["detail"]
+    assert len(orders.post("/v1/fetch", {"positions": [place] * 10_000}).json["parts"]) == 10_000
+    schemas = orders.get("/openapi.json").json["components"]["schemas"]
+    assert schemas["Fetch"]["properties"]["positions"]["maxItems"] == 10_000
 
 
 # Statistics.

@@ -22,6 +22,7 @@ from tests.integration.server.running import RunningServer
 
 ARROW = "application/vnd.apache.arrow.stream"
 MESSAGES = "/v1/topics/orders/messages"
+ADDRESSES = [MESSAGES.encode(), b"/nope", b"/healthz"]
 
 
 @pytest.fixture
@@ -66,18 +67,47 @@ def test_what_is_no_http_is_answered_and_hung_up_on(server: RunningServer, data:
         assert http.get("/healthz").status == 200
 
 
-def test_a_huge_body_is_refused_before_it_is_sent(server: RunningServer) -> None:
-    head = (
-        b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 9999999999\r\n\r\n"
-    )
+@pytest.mark.parametrize("path", ADDRESSES)
+def test_a_huge_body_is_refused_before_it_is_sent(server: RunningServer, path: bytes) -> None:
+    head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9999999999\r\n\r\n" % path
     began = time.monotonic()
     assert b"413 " in talk(server.port, head)
     assert time.monotonic() - began < 5
 
 
-def test_headers_without_end_are_cut_off(server: RunningServer) -> None:
-    endless = b"GET /v1/topics HTTP/1.1\r\n" + b"x-a: " + b"y" * (1 << 20)
+@pytest.mark.parametrize("path", ADDRESSES)
+def test_headers_without_end_are_cut_off(server: RunningServer, path: bytes) -> None:
+    endless = b"GET %b HTTP/1.1\r\n" % path + b"x-a: " + b"y" * (1 << 20)
     assert b"request_too_large" in talk(server.port, endless)
+
+
+def test_the_limits_hold_also_after_a_request_for_nothing_of_ours(broker: Broker) -> None:
+    first = b"GET /nope HTTP/1.1\r\nhost: x\r\n\r\n"
+    with RunningServer(broker, request_timeout_ms=300, body_bytes_max=1000) as server:
+        for second, refused in (
+            (b"GET /x HTTP/1.1\r\nh: " + b"y" * (1 << 20), b"request_too_large"),
+            (b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n", b"request_too_large"),
+            (b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n12", b"request_timeout"),
+        ):
+            answer = talk(server.port, first + second)
+            assert answer.index(b'"not_found"') < answer.index(refused), answer
+
+
+def test_who_asks_for_nothing_of_ours_is_told_so_and_may_go_on(http: Http) -> None:
+    for method, path in (("GET", "/nope"), ("POST", "/"), ("GET", "//v1/topics"), ("PUT", "/v1")):
+        answer = http.ask(method, path)
+        assert (answer.status, answer.code) == (404, "not_found"), path
+        assert "connection" not in answer.headers
+    assert http.get("/healthz").status == 200
+
+
+def test_an_address_may_be_whole_as_for_a_proxy(server: RunningServer) -> None:
+    end = b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    assert b'"status":"ok"' in talk(server.port, b"GET http://here:80/healthz" + end)
+    assert b"200 OK" in talk(server.port, b"GET HTTPS://here/v1/stats/topics?limit=1" + end)
+    assert b'"not_found"' in talk(server.port, b"GET http://here" + end)
+    assert b"400 " in talk(server.port, b"OPTIONS *" + end)
+    assert b"400 " in talk(server.port, b"CONNECT elsewhere:80" + end)
 
 
 def test_random_bytes_after_a_good_beginning(server: RunningServer) -> None:
@@ -228,6 +258,45 @@ def test_a_bomb_adds_little_memory(process: tuple[int, int], codec: str) -> None
         assert resident_bytes(pid, "VmHWM") - before < 32 << 20
 
 
+def test_a_body_of_very_many_messages_adds_little_memory(process: tuple[int, int]) -> None:
+    pid, port = process
+    with Http(port) as http:
+        http.ask("PUT", "/v1/topics/orders")
+        small = {"messages": [{"value": "x" * 300}] * 10_000}
+        assert http.post(MESSAGES, small).status == 201
+        before = resident_bytes(pid, "VmHWM")
+        for what, items in (
+            ("messages", b"{}"),
+            ("messages", b'{"headers":{}}'),
+            ("receipts", b'"ab"'),
+        ):
+            body = b'{"%b":[%b%b]}' % (
+                what.encode(),
+                (items + b",") * ((24 << 20) // len(items)),
+                items,
+            )
+            path = MESSAGES if what == "messages" else "/v1/topics/orders/groups/g/ack"
+            assert http.post(path, body).code == "request_too_large"
+            nested = b'{"ack":%b}' % body
+            if what == "receipts":
+                answer = http.post("/v1/topics/orders/groups/g/receive", nested)
+                assert answer.code == "request_too_large"
+        assert resident_bytes(pid, "VmHWM") - before < 200 << 20
+
+
+def test_many_commas_and_braces_inside_of_messages_do_no_harm(broker: Broker) -> None:
+    value = 'a "list": [{}, {}], and \\'
+    with RunningServer(broker, batch_messages_max=10) as server, Http(server.port) as http:
+        http.ask("PUT", "/v1/topics/orders")
+        one = {"value": value * 50_000, "headers": {f"h{n}": value for n in range(20)}}
+        assert http.post(MESSAGES, one).status == 201
+        many = {"messages": [{"value": value * 10_000}] * 10}
+        assert http.post(MESSAGES, many).status == 201
+        many["messages"].append({})
+        assert http.post(MESSAGES, many).code == "request_too_large"
+        assert stored(http) == 11
+
+
 def test_thousands_of_idle_polls_are_cheap(process: tuple[int, int]) -> None:
     pid, port = process
     count = 2_000
@@ -273,13 +342,15 @@ def test_who_sends_too_slowly_is_cut_off(broker: Broker) -> None:
         answer = talk(server.port, b"POST /v1/topics HTTP/1.1\r\nhost: x\r\ncontent-len")
         assert b"408 " in answer
         assert b"request_timeout" in answer
-        head = b"POST /v1/topics/o/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n1234"
-        assert b"408 " in talk(server.port, head)
+        for path in ADDRESSES:
+            head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n1234" % path
+            assert b"408 " in talk(server.port, head)
         assert talk(server.port, b"") == b""  # who says nothing at all is hung up on
         assert time.monotonic() - began < 10
 
 
-def test_who_does_not_take_its_answers_is_cut_off(broker: Broker) -> None:
+@pytest.mark.parametrize("header", [b"connection: keep-alive", b"connection: close"])
+def test_who_does_not_take_its_answers_is_cut_off(broker: Broker, header: bytes) -> None:
     with RunningServer(broker, request_timeout_ms=500) as server:
         with Http(server.port) as http:
             http.ask("PUT", "/v1/topics/orders")
@@ -289,7 +360,7 @@ def test_who_does_not_take_its_answers_is_cut_off(broker: Broker) -> None:
         with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.connect(("127.0.0.1", server.port))
-            sock.sendall(b"GET /v1/topics/orders/messages HTTP/1.1\r\nhost: x\r\n\r\n")
+            sock.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n%b\r\n\r\n" % (MESSAGES.encode(), header))
             assert sock.recv(12) == b"HTTP/1.1 200"
             deadline = time.monotonic() + 10
             while server.server.server_state.connections:

@@ -78,6 +78,19 @@ def test_a_waiting_member_hears_at_once_of_another(ps: Any, server: RunningServe
     assert len(server.door.members) == 0
 
 
+def test_more_partitions_than_one_fetch_may_name_are_read_in_turns(
+    ps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "POSITIONS_MAX", 2)
+    ps.create_topic("orders", partitions=5)
+    for number in range(5):
+        ps.publish("orders", b"%d" % number, partition=number)
+    with ps.stream("orders", "audit") as stream:
+        assert sorted(stream.next(10).value for _ in range(5)) == [b"%d" % n for n in range(5)]
+        ps.publish("orders", b"last", partition=4)
+        assert stream.next(10).value == b"last"
+
+
 def test_a_rebalance_far_away_loses_and_doubles_nothing(ps: Any) -> None:
     ps.create_topic("orders", partitions=4)
     for partition in range(4):

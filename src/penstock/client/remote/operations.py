@@ -44,6 +44,7 @@ from penstock.wire.topics import (
 from penstock.wire.values import place_text
 
 _STATS_PAGE = 500
+_PEEK_MAX = 100_000
 
 
 class RemoteOperations(Publishing[S, P], Queues[S, P]):
@@ -189,11 +190,18 @@ class RemoteOperations(Publishing[S, P], Queues[S, P]):
         """Look at messages without consuming them."""
         if type(limit) is not int or limit < 0:
             raise InvalidInput(f"limit is {limit!r}; it must be a whole number from 0 up")
-        options = {"partition": partition, "at": _place(at), "limit": min(limit, 100_000)}
-        path = f"{self._topic(topic)}/messages{query(options)}"
-        reply = yield from self._asking.ask(Request("GET", path, accept=ARROW_TYPE))
-        batches, _ = decode_read(reply.body)
-        return [message for batch in batches for message in batch.messages()]
+        found: list[Message] = []
+        while True:  # an answer may end before the limit
+            left = min(limit - len(found), _PEEK_MAX)
+            options = {"partition": partition, "at": _place(at), "limit": left}
+            path = f"{self._topic(topic)}/messages{query(options)}"
+            reply = yield from self._asking.ask(Request("GET", path, accept=ARROW_TYPE))
+            batches, about = decode_read(reply.body)
+            found += [message for batch in batches for message in batch.messages()]
+            page = msgspec.json.decode(about, type=MessagePage)
+            if len(found) >= limit or page.next_offset >= page.end:
+                return found
+            at = page.next_offset
 
     def ask_read(
         self, topic: str, partition: int, at: Position, max_bytes: int = 4 << 20

@@ -15,6 +15,7 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ from penstock.group.member import Change, Member
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest, Start
 from penstock.wire.columns import ARROW_TYPE, decode_read
 from penstock.wire.groups import (
+    POSITIONS_MAX,
     Fetched,
     FetchedPart,
     Join,
@@ -52,6 +54,7 @@ _FETCH_BYTES = 1 << 20
 _POLL_EVERY_NS_MAX = 300 * 1_000_000_000  # a consumer that is stuck for longer lets others have it
 _BEAT_AGAIN_S = 1.0  # when a heartbeat beside the reader did not get through
 _WAIT_S_MAX = 20.0
+_WAIT_S_MANY = 0.5  # while there are more partitions than can be waited for together
 
 
 class RemoteReader(Abandonable):
@@ -128,6 +131,8 @@ class RemoteReader(Abandonable):
             finally:
                 self._turn.release()
             left_s = _WAIT_S_MAX if deadline is None else deadline - time.monotonic()
+            if len(wanted) == POSITIONS_MAX:
+                left_s = min(left_s, _WAIT_S_MANY)  # it may be the turn of others then
             fetched = yield from self._fetch(wanted, max(0.0, min(beat_s, left_s, _WAIT_S_MAX)))
             self._take_in(*fetched, wanted)
             if self._reading.is_ahead or self._woken:
@@ -322,9 +327,9 @@ class RemoteReader(Abandonable):
 
     def _wanted(self) -> list[tuple[TopicPartition, int]]:
         """Where to read on; those that were read last come last."""
-        return [
-            (p, offset) for p, offset in self._reading.positions.items() if p in self._member.owned
-        ]
+        owned = self._member.owned
+        every = ((p, offset) for p, offset in self._reading.positions.items() if p in owned)
+        return list(islice(every, POSITIONS_MAX))
 
     def _fetch(
         self, wanted: list[tuple[TopicPartition, int]], wait_s: float

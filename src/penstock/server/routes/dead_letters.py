@@ -34,7 +34,8 @@ async def list_dead_letters(call: Call) -> LetterPage:
     letters = _letters(call)
 
     def read() -> LetterPage:
-        found = pages(letters.list(limit=options.limit + 1, after=after), options.limit)
+        every = letters.list(limit=options.limit + 1, after=after)
+        found = pages(every, options.limit, call.door.config.body_bytes_max)
         page = next(found, [])
         more = _text(page[-1]) if next(found, None) else None
         shown = [letter_view(letter) for letter in page]

@@ -26,12 +26,14 @@ async def list_delayed(call: Call) -> DelayedPage:
     options: PageOptions = call.options
 
     def read() -> DelayedPage:
-        found = call.broker.delayed(call.topic, options.after, options.limit)
+        bytes_max = call.door.config.body_bytes_max
+        found = call.broker.delayed(call.topic, options.after, options.limit, bytes_max)
         shown = [
             DelayedView(id=each.id, deliver_at_us=each.deliver_at_us, message=view(each.message))
             for _, each in found
         ]
-        more = found[-1][0] + 1 if len(found) == options.limit else None
+        is_full = sum(each.message.nbytes for _, each in found) >= bytes_max
+        more = found[-1][0] + 1 if len(found) == options.limit or is_full else None
         return DelayedPage(delayed=shown, next=more)
 
     return await call.door.aside(read)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -13,12 +13,13 @@ from penstock.broker.names import TopicName
 from penstock.broker.settings import parse_ttl_us
 from penstock.broker.structs import Placed, Producer
 from penstock.durations import Duration, Moment, parse_ns, parse_us
-from penstock.errors import InvalidInput, RequestTooLarge
+from penstock.errors import InvalidInput
 from penstock.log.base import DONE, Batches, Damage
 from penstock.record.batch import Batch
 from penstock.record.plain import Single
 from penstock.record.schema import parse_priority, ulid_text
 from penstock.server.arrow import decode_new
+from penstock.server.counting import too_many
 from penstock.server.durable import durable
 from penstock.server.endpoints import Call, Table
 from penstock.server.http import JSON_TYPE, Answer, json_answer
@@ -74,6 +75,7 @@ class PurgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     right="publish",
     options=PublishOptions,
     body=Publish,
+    items_in=1,
     other_bodies=(RAW_TYPE, ARROW_TYPE),
     result=PublishedMessage | PublishedMessages | PublishedRuns,
     status=201,
@@ -111,13 +113,19 @@ async def peek(call: Call) -> Answer:
     def read() -> Answer:
         found: list[Batch] = []
         damage: list[Damage] = []
-        left, at = options.limit, offset
+        left, bytes_left, at = options.limit, call.door.config.body_bytes_max, offset
         while at < log.end and left > 0:
             batches = call.broker.read(name, options.partition, at, _PEEK_BYTES)
             for batch in batches:
-                if left > 0:
-                    found.append(batch if len(batch) <= left else batch.slice(0, left))
-                    left -= len(found[-1])
+                rows = min(left, len(batch))
+                if batch.payload_bytes > bytes_left:
+                    rows = min(rows, max(batch.rows_within(bytes_left), 0 if found else 1))
+                if rows:
+                    found.append(batch if rows == len(batch) else batch.slice(0, rows))
+                    left -= rows
+                    bytes_left -= found[-1].payload_bytes
+                if rows < len(batch):
+                    left = 0  # the answer ends here
             at = found[-1].next_offset if left <= 0 and found else batches.next_offset
             damage += [each for each in batches.damage if each.first_offset < at]
         return _page(call, Batches(found, at, damage), log.start, log.end)
@@ -140,7 +148,8 @@ async def read(call: Call) -> Answer:
     log = call.broker.topic(name, create=False).partition(partition).log
 
     def read() -> Answer:
-        batches = call.broker.read(name, partition, offset, options.max_bytes)
+        max_bytes = min(options.max_bytes, call.door.config.body_bytes_max)
+        batches = call.broker.read(name, partition, offset, max_bytes)
         return _page(call, batches, log.start, log.end)
 
     return await call.door.aside(read)
@@ -151,6 +160,10 @@ async def purge(call: Call) -> Count:
     """Drop every message of a topic, or skip them all for one group; how many there were."""
     count = await call.door.aside(call.broker.purge, call.topic, call.options.group)
     return Count(count=count)
+
+
+_Place: TypeAlias = tuple[int | None, bool, bool]
+"""The partition that was named, whether there is a delay, and whether a deduplication id."""
 
 
 class _Stored(NamedTuple):
@@ -253,7 +266,7 @@ def _store_json(call: Call) -> _Stored:
         return _Stored(published, futures)
     limit = call.door.config.batch_messages_max
     if len(body.messages) > limit:
-        raise RequestTooLarge(f"more than {limit} messages in one request; send them in parts")
+        raise too_many(limit)
     for field in NewMessage.__struct_fields__:
         if getattr(body, field) != getattr(_NOTHING, field):
             raise InvalidInput(f"body: {field!r} belongs to a message, not beside 'messages'")
@@ -267,7 +280,7 @@ def _store_several(
     """Those that go to the same place together; everything is checked before any is stored."""
     name = call.topic
     now_us = call.broker.clock.wall_ns() // 1000
-    rows: dict[tuple[int | None, bool, bool], list[int]] = {}
+    rows: dict[_Place, list[int]] = {}
     due: list[int | None] = []
     ends: list[int | None] = []
     for row, message in enumerate(messages):

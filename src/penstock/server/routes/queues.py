@@ -20,10 +20,10 @@ from penstock.errors import (
     InvalidInput,
     InvalidReceipt,
     PartitionNotFound,
-    RequestTooLarge,
     TopicNotFound,
 )
 from penstock.log.base import DONE
+from penstock.server.counting import too_many
 from penstock.server.durable import durable
 from penstock.server.endpoints import Call, Table
 from penstock.server.http import Answer, json_answer
@@ -69,6 +69,7 @@ async def delete_group(call: Call) -> Found:
     right="consume",
     body=Receive,
     body_optional=True,
+    items_in=2,
     result=ReceivedMessages,
     result_types=(ARROW_TYPE,),
 )
@@ -80,7 +81,15 @@ def receive(call: Call) -> Any:
     body: Receive = call.body
     wait_s = wait_seconds(body.wait)
     visibility_ns = None if body.visibility is None else parse_ns(body.visibility, "visibility")
-    wanted = call.topic, call.group, body.max_messages, visibility_ns, body.consumer, body.partition
+    wanted = (
+        call.topic,
+        call.group,
+        body.max_messages,
+        visibility_ns,
+        body.consumer,
+        body.partition,
+        call.door.config.body_bytes_max,
+    )
     if body.ack is None:
         return _receive(call, wanted, wait_s)
     acked = _settled(call, call.broker.ack, _parts(call, body.ack))
@@ -101,7 +110,7 @@ async def _receive_when_settled(
 
 
 def _receive(call: Call, wanted: _Wanted, wait_s: float) -> Any:
-    name, group, *_, partition = wanted
+    name, group, *_, partition, _ = wanted
     delivered = call.broker.receive(*wanted)
     if delivered or not wait_s or call.door.stopping:
         return _received(call, name, group, delivered)
@@ -116,7 +125,12 @@ def _receive(call: Call, wanted: _Wanted, wait_s: float) -> Any:
 
 
 @table.add(
-    "POST", "/topics/{topic}/groups/{group}/ack", right="consume", body=Settle, result=Settled
+    "POST",
+    "/topics/{topic}/groups/{group}/ack",
+    right="consume",
+    body=Settle,
+    items_in=1,
+    result=Settled,
 )
 def ack(call: Call) -> Any:
     """Messages are done."""
@@ -124,7 +138,12 @@ def ack(call: Call) -> Any:
 
 
 @table.add(
-    "POST", "/topics/{topic}/groups/{group}/nack", right="consume", body=Nack, result=Settled
+    "POST",
+    "/topics/{topic}/groups/{group}/nack",
+    right="consume",
+    body=Nack,
+    items_in=1,
+    result=Settled,
 )
 def nack(call: Call) -> Any:
     """Give messages back, to be tried again after a delay."""
@@ -136,7 +155,12 @@ def nack(call: Call) -> Any:
 
 
 @table.add(
-    "POST", "/topics/{topic}/groups/{group}/reject", right="consume", body=Reject, result=Settled
+    "POST",
+    "/topics/{topic}/groups/{group}/reject",
+    right="consume",
+    body=Reject,
+    items_in=1,
+    result=Settled,
 )
 def reject(call: Call) -> Any:
     """Give messages up: straight to the dead letters."""
@@ -144,7 +168,12 @@ def reject(call: Call) -> Any:
 
 
 @table.add(
-    "POST", "/topics/{topic}/groups/{group}/extend", right="consume", body=Extend, result=Settled
+    "POST",
+    "/topics/{topic}/groups/{group}/extend",
+    right="consume",
+    body=Extend,
+    items_in=1,
+    result=Settled,
 )
 def extend(call: Call) -> Any:
     """Hold messages for longer."""
@@ -194,7 +223,8 @@ def _received(call: Call, name: TopicName, group: str, delivered: list[Delivered
 
 _ALL_SETTLED = json_answer(Settled(refused=[]))
 
-_Wanted: TypeAlias = tuple[TopicName, str, int, int | None, str, int | None]
+_Wanted: TypeAlias = tuple[TopicName, str, int, int | None, str, int | None, int]
+"""The arguments of `Broker.receive`."""
 SettleCall = Callable[[TopicName, int, str, int, Offsets | None], BrokerSettled]
 
 
@@ -287,7 +317,7 @@ def _parts(call: Call, named: Settle) -> list[_Part]:
     name, limit = call.topic, call.door.config.batch_messages_max
     in_leases = [1 if each.offsets is None else len(each.offsets) for each in named.leases]
     if len(named.receipts) + sum(in_leases) > limit:
-        raise RequestTooLarge(f"more than {limit} messages in one request; send them in parts")
+        raise too_many(limit)
     parts = [_Part(each.partition, each.lease, each.offsets) for each in named.leases]
     leases: dict[tuple[int, int], _Part] = {}
     for text in named.receipts:

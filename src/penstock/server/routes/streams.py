@@ -191,6 +191,7 @@ def fetch(call: Call) -> Any:
     are none. Messages that have expired are left out."""
     body: Fetch = call.body
     wait_s = wait_seconds(body.wait)
+    max_bytes = min(body.max_bytes, call.door.config.body_bytes_max)
     wanted = []
     for position in body.positions:
         name = parse_topic(position.topic)
@@ -203,7 +204,7 @@ def fetch(call: Call) -> Any:
         return member is not None and members.is_woken(*member, body.generation)
 
     def read() -> list[_Part] | None:
-        parts = _read(call, wanted, body.max_bytes)
+        parts = _read(call, wanted, max_bytes)
         return parts if any(part.moved for part in parts) else None
 
     def answer(parts: list[_Part] | None) -> Answer:
