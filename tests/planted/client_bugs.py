@@ -77,14 +77,14 @@ CLIENT_BUGS = [
     Bug(
         "a batch that the first attempt acked is taken for lost by the second",
         "client/remote/leases.py",
-        "        if parts:\n",
-        "        if parts and not parts:\n",
+        "    if parts and repeated:",
+        "    if parts and not parts:",
         f"{LOST_ANSWERS}::test_nor_is_what_was_settled_so_as_a_batch",
     ),
     Bug(
         "a batch is acked a second time, since the answer to its ack and receive was lost",
         "client/remote/queues.py",
-        "                if done is None or ack is None or not exc.repeated:\n",
+        "                if done is None or ack is None:\n",
         "                if exc:\n",
         f"{LOST_ANSWERS}::test_nor_a_batch_that_was_acked_while_the_next_was_received",
     ),

@@ -143,7 +143,7 @@ with contextlib.suppress(Unavailable):
     rooms = {"penstock.broker.", "penstock.log.", "penstock.server.", "penstock.worker."}
     engine = {module for module in loaded if any(map(module.startswith, rooms))}
     # What callers give and get, and the gathering of single messages.
-    shared = {"broker.names", "broker.settings", "broker.stats", "broker.structs"}
+    shared = {f"broker.{what}" for what in ("listing", "names", "settings", "stats", "structs")}
     shared |= {"log.base", "log.appender", "log.commit"}
     assert engine == {f"penstock.{module}" for module in shared}
     assert loaded & OPTIONAL == {"httptools"}
