@@ -7,7 +7,7 @@ in `ledgered.py`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
 from penstock.broker.ledgered import MOVED, LedgeredPartition
@@ -82,16 +82,15 @@ class Partition(LedgeredPartition):
         With `bytes_max` no more than have that many bytes together, or one.
         """
         while (
-            taken := self._lease(group, max_messages, visibility_ns, consumer, bytes_max)
+            leased := self._lease(group, max_messages, visibility_ns, consumer, bytes_max)
         ) is not None:
-            leased, fetched = taken
             pieces: list[tuple[Batch, int]] = []
             wanted = count = 0
             counted = self.latencies[group]
-            for number, part in enumerate(leased.parts):
+            for part in leased.parts:
                 offsets, delivery_count = part.offsets, part.delivery_count
                 wanted += offsets.count
-                for batch in self.source.fetch(offsets) if fetched is None else fetched[number]:
+                for batch in self.source.fetch(offsets):
                     rows = len(batch)
                     pieces.append((batch, delivery_count))
                     count += rows
@@ -112,8 +111,7 @@ class Partition(LedgeredPartition):
         visibility_ns: int,
         consumer: str,
         bytes_max: int | None,
-    ) -> tuple[Leased, list[list[Batch]] | None] | None:
-        """A lease and, if they had to be looked at for their length, the messages of its parts."""
+    ) -> Leased | None:
         with self.lock:
             queue = self.queues.get(group) or self.queue(group)
             now_ns = self._clock.monotonic_ns()
@@ -132,19 +130,31 @@ class Partition(LedgeredPartition):
                 )
                 if not decision.events:
                     return None
-                leased, fetched = decision.leased, None
-                if leased is not None and bytes_max is not None and max_messages > 1:
-                    count = sum([part.offsets.count for part in leased.parts])
-                    if count > 1 and count * self.log.config.message_bytes_max > bytes_max:
-                        fetched = [self.source.fetch(x.offsets, bytes_max) for x in leased.parts]
-                        fitting = _fitting(fetched, bytes_max)
-                        if fitting is not None:
-                            max_messages = fitting
-                            continue  # nothing was done yet: decide again, on fewer
+                leased = decision.leased
+                if bytes_max is not None and leased is not None:
+                    fitting = self._fitting(leased.parts, bytes_max)
+                    if fitting is not None:
+                        max_messages = fitting
+                        continue  # nothing was done yet: decide again, on fewer
                 self._carry_out(group, queue, decision)
                 if leased is not None:
                     self._look_at(now_ns + visibility_ns)
-                    return leased, fetched
+                    return leased
+
+    def _fitting(self, parts: Sequence[ledger.Part], bytes_max: int) -> int | None:
+        """How many messages have so many bytes together, one at the least; None: all of them."""
+        source, rows = self.source, 0
+        if all(source.has_read(part.offsets, bytes_max) for part in parts):
+            return None
+        for part in parts:
+            for batch in source.fetch(part.offsets, bytes_max):
+                nbytes = batch.payload_bytes
+                if nbytes > bytes_max:
+                    fitting = max(rows + min(batch.rows_within(bytes_max), len(batch) - 1), 1)
+                    return fitting if fitting < sum(x.offsets.count for x in parts) else None
+                rows += len(batch)
+                bytes_max -= nbytes
+        return None
 
     def best_ready(self, group: str) -> int:
         """The highest priority with a message to hand out; one past the last if there is none."""
@@ -292,22 +302,6 @@ class Partition(LedgeredPartition):
         if deadline_ns < self._look_ns:
             self._look_ns = deadline_ns
             self.plan_look(deadline_ns)
-
-
-def _fitting(fetched: Iterable[Iterable[Batch]], bytes_max: int) -> int | None:
-    """How many messages have so many bytes together, one at the least; None: all that there are.
-
-    If what was fetched ended early it has more bytes, so that the answer is not None.
-    """
-    rows = 0
-    for batches in fetched:
-        for batch in batches:
-            nbytes = batch.payload_bytes
-            if nbytes > bytes_max:
-                return max(rows + min(batch.rows_within(bytes_max), len(batch) - 1), 1)
-            rows += len(batch)
-            bytes_max -= nbytes
-    return None
 
 
 def _all_offsets(parts: Iterable[ledger.Part]) -> Offsets:

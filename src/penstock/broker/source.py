@@ -30,7 +30,7 @@ class LogSource:
 
     def __init__(self, log: LocalLog) -> None:
         self._log = log
-        self._recent = _Recent([], (), 0, 0, set())
+        self._recent = _Recent([], (), 0, 0, 0, set())
         self._asked_last = Plain(())  # a frame that is handed out a few messages at a time
 
     # The Source protocol of penstock.delivery.
@@ -88,6 +88,15 @@ class LogSource:
         return np.fromiter(hashes.values(), np.uint64, len(hashes))
 
     # For the broker.
+
+    def has_read(self, offsets: Offsets, bytes_max: int) -> bool:
+        """Whether these messages are among those read last, which have no more bytes together."""
+        recent = self._recent
+        return (
+            recent.start <= offsets.first
+            and offsets.stop <= recent.stop
+            and recent.bytes_max <= bytes_max
+        )
 
     def fetch(self, offsets: Offsets, bytes_max: int | None = None) -> list[Batch]:
         """The messages at these offsets, in order; those that are damaged or gone are missing.
@@ -155,6 +164,8 @@ class _Recent(NamedTuple):
     bases: tuple[int, ...]
     start: int
     stop: int
+    bytes_max: int
+    """They have no more."""
     asked: set[int]
     """Frames of which a few messages were wanted: they are wanted again, and as objects."""
 
@@ -162,7 +173,9 @@ class _Recent(NamedTuple):
     def of(cls, log: LocalLog, offset: int, max_bytes: int) -> _Recent:
         read = log.read(offset, max_bytes)
         bases = tuple([batch.base_offset or 0 for batch in read.batches])
-        return cls(list(read.batches), bases, offset, read.next_offset, set())
+        if len(read.batches) == 1:  # a long one is read, whatever the limit is
+            max_bytes = max(max_bytes, read.batches[0].nbytes)
+        return cls(list(read.batches), bases, offset, read.next_offset, max_bytes, set())
 
     def batch(self, number: int, wanted: int) -> Batch:
         batch = self.batches[number]
