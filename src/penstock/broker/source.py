@@ -20,6 +20,7 @@ _FEW = 100
 _SCAN_BYTES = 1 << 20
 _FETCH_BYTES_MIN = 64 << 10
 _FETCH_BYTES_MAX = 4 << 20
+_UNKNOWN = 1 << 62  # bytes: more than anybody takes
 
 
 class LogSource:
@@ -174,7 +175,7 @@ class _Recent(NamedTuple):
         read = log.read(offset, max_bytes)
         bases = tuple([batch.base_offset or 0 for batch in read.batches])
         if len(read.batches) == 1:  # a long one is read, whatever the limit is
-            max_bytes = max(max_bytes, read.batches[0].nbytes)
+            max_bytes = _UNKNOWN
         return cls(list(read.batches), bases, offset, read.next_offset, max_bytes, set())
 
     def batch(self, number: int, wanted: int) -> Batch:
