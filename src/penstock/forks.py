@@ -7,6 +7,7 @@ is abandoned in the child, at once: there it refuses to work, and its owner neve
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Protocol
 from weakref import WeakSet
@@ -20,6 +21,7 @@ class Inherited(Protocol):
         ...
 
 
+_logger = logging.getLogger("penstock")
 _inherited: WeakSet[Inherited] = WeakSet()
 
 
@@ -30,8 +32,10 @@ def abandon_in_children(thing: Inherited) -> None:
 
 def _abandon_all() -> None:
     for thing in list(_inherited):
-        thing.abandon()
-    _inherited.clear()
+        try:
+            thing.abandon()
+        except Exception:  # the others must not stay as they are
+            _logger.exception("a forked process could not let go of something")
 
 
 if hasattr(os, "register_at_fork"):

@@ -111,7 +111,7 @@ def _either(text: bytes, number: int) -> NewMessage | bytes:
 def _message(text: bytes, number: int) -> NewMessage:
     try:
         return _of_fields(msgspec.json.decode(text))
-    except (msgspec.MsgspecError, UnicodeDecodeError, InvalidInput) as exc:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput) as exc:
         raise InvalidInput(
             f"message {number}: {exc}. Each line is a message such as "
             '{"value": "12 apples", "key": "c-17"}; for lines that are values as they are, '
@@ -139,7 +139,7 @@ def _value(text: bytes, decoded: object) -> bytes:
 def _decoded(text: bytes, number: int) -> object:
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise InvalidInput(
             f"message {number} is not JSON: {exc}. For lines that are values as they are, use "
             "--format lines; for a file that is one message, --format whole"
@@ -149,7 +149,7 @@ def _decoded(text: bytes, number: int) -> object:
 def _is_json(text: bytes) -> bool:
     try:
         msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return True
 
@@ -169,7 +169,7 @@ def _parts(whole: bytes) -> list[bytes]:
             _, end = json.JSONDecoder().raw_decode(text, start)
             found.append(text[start:end].encode())
         return found
-    except ValueError as exc:  # also msgspec's
+    except (ValueError, RecursionError) as exc:  # also msgspec's
         raise InvalidInput(
             f"this is not a JSON array, nor JSON documents one below the other: {exc}. For lines "
             "that are values as they are, use --format lines; for a file that is one message, "

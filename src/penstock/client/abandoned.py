@@ -14,6 +14,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+from penstock.forks import abandon_in_children
 from penstock.group.member import Member
 
 _logger = logging.getLogger("penstock.client")
@@ -31,9 +32,14 @@ class Leaver:
     def __init__(self) -> None:
         # Its `put` may be called at any time, even within itself: it is made for that.
         self._abandoned: SimpleQueue[_Leaving] = SimpleQueue()
+        self.take = self._abandoned.put
+        self.abandon()
+        abandon_in_children(self)
+
+    def abandon(self) -> None:
+        """Begin anew: in a forked process there is no such thread, and its lock may be taken."""
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self.take = self._abandoned.put
 
     def start(self) -> None:
         """Be ready. After a fork, where the parent's thread is not ours, begin again."""

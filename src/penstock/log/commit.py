@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.clock import Clock
+from penstock.forks import abandon_in_children
 
 _logger = logging.getLogger("penstock.log")
 
@@ -32,8 +33,13 @@ class BackgroundCommitter:
 
     def __init__(self, name: str = "penstock-committer") -> None:
         self._name = name
-        self._tasks: list[tuple[float, int, Task]] = []
         self._order = itertools.count()
+        self.abandon()
+        abandon_in_children(self)
+
+    def abandon(self) -> None:
+        """Begin anew, without what was planned: in a forked process that is its parent's."""
+        self._tasks: list[tuple[float, int, Task]] = []
         # Taken as it is, not by way of the condition, which a Ctrl-C could leave locked for ever.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)

@@ -187,8 +187,9 @@ class DiskLock:
 
     def abandon(self) -> None:
         """This is a forked process: the lock is its parent's, and stays."""
-        if self._fd >= 0:
-            os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class _Window(NamedTuple):

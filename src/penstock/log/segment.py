@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
@@ -183,8 +184,8 @@ def next_frame(
 
     First where the damaged frame says that it ends, which is right unless its length is hit; then
     wherever the magic number is followed by a frame whose checksum is right. But messages may hold
-    anything, frames too: so it has to fit between the offsets before and after it, and another
-    frame, or the end, has to follow.
+    anything, frames too, one or a whole segment: so another frame, or the end, has to follow, and
+    its offsets have to fit between those before it and those of all that comes after.
     """
     search = _Search(buffer, lost_offset, limit)
     try:
@@ -199,8 +200,9 @@ def next_frame(
         chunk = bytes(buffer[start : start + window + len(MAGIC)])
         at = chunk.find(MAGIC)
         while 0 <= at < window:
-            if (start + at) % 8 == 0 and search.is_followed(start + at):
-                found = search.frame_at(start + at)
+            here = start + at
+            if here % 8 == 0 and search.is_followed(here) and search.is_consistent(here):
+                found = search.frame_at(here)
                 if found:
                     return found
             at = chunk.find(MAGIC, at + 1)
@@ -216,6 +218,7 @@ class _Search:
         self._limit = limit
         # What looks like a frame all the way to its end may be there a hundred thousand times.
         self._left_bytes = _CHECKED_TIMES_MAX * len(buffer)
+        self._runs: dict[int, tuple[int, int]] = {}
 
     def frame_at(self, position: int) -> Found | None:
         """The frame at a position, if there is one."""
@@ -238,8 +241,54 @@ class _Search:
         after = self._header_at(end)
         if after is not None:
             return after.base_offset >= header.next_offset
-        # What was being written at a crash: a part of a header, or room that was never filled.
-        return len(self._buffer) - end < HEADER_BYTES or end >= self._filled_bytes
+        return self._is_end(end)
+
+    def is_consistent(self, position: int) -> bool:
+        """Whether the frames from here on contradict none of those that lead to the end."""
+        end, next_offset = self._run_from(position)
+        if self._is_end(end):
+            return True
+        after = bisect_left(self._last_run, (end,))
+        return after == len(self._last_run) or self._last_run[after][1] >= next_offset
+
+    def _run_from(self, position: int) -> tuple[int, int]:
+        """Where frames that follow each other with rising offsets end, and with which offset.
+
+        By their headers alone. Each position is looked at once, however many runs lead to it.
+        """
+        visited: list[int] = []
+        next_offset = 0
+        while (run := self._runs.get(position)) is None:
+            header = self._header_at(position)
+            if header is None or header.base_offset < next_offset:
+                run = position, next_offset
+                break
+            visited.append(position)
+            position, next_offset = position + header.frame_bytes, header.next_offset
+        else:
+            first = self._header_at(position)
+            if first is not None and first.base_offset < next_offset:
+                run = position, next_offset
+        self._runs.update(dict.fromkeys(visited, run))
+        return run
+
+    @cached_property
+    def _last_run(self) -> list[tuple[int, int]]:
+        """Position and first offset of each frame from which others lead to the end."""
+        found = []
+        whole = bytes(self._buffer)
+        at = whole.find(MAGIC)
+        while at >= 0:
+            header = self._header_at(at) if at % 8 == 0 else None
+            if header is not None and self._is_end(self._run_from(at)[0]):
+                found.append((at, header.base_offset))
+            at = whole.find(MAGIC, at + 1)
+        return found
+
+    def _is_end(self, position: int) -> bool:
+        """Whether nothing follows, or what was being written at a crash: a part of a header, or
+        room that was never filled."""
+        return len(self._buffer) - position < HEADER_BYTES or position >= self._filled_bytes
 
     @cached_property
     def _filled_bytes(self) -> int:

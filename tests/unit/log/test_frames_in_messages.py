@@ -10,7 +10,7 @@ from penstock.record.batch import Batch
 from penstock.record.frame import HEADER_BYTES, FrameHeader, read_header
 from penstock.record.writing import encode
 from tests.unit.log.conftest import Opener
-from tests.unit.log.reading import read_all, values
+from tests.unit.log.reading import offsets, read_all, values
 
 FIRST = "00000000000000000000.log"
 MAGIC_AT, LENGTH_AT = 0, 17
@@ -63,6 +63,44 @@ def test_a_frame_that_is_followed_by_other_bytes_is_no_message(
     log.close()
     damage_second_frame(folder / FIRST, LENGTH_AT)
     assert values(open_log()) == [b"one", b"six"]
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("first", [0, 1, 2, 3, 20])
+def test_a_segment_in_a_message_is_not_taken_for_the_log(
+    open_log: Opener, folder: Path, first: int, indexed: bool
+) -> None:
+    log = open_log(fsync="always")
+    log.append(Batch.build([b"one"]))
+    log.append(Batch.build([b"".join(frame(first + number) for number in range(300))]))
+    for _ in range(50):
+        log.append(Batch.build([b"real"]))
+    if indexed:
+        log.roll()
+    log.close()
+    size = (folder / FIRST).stat().st_size
+    damage_second_frame(folder / FIRST, LENGTH_AT)
+    log = open_log()
+    assert values(log) == [b"one", *[b"real"] * 50]
+    assert log.end == 52
+    assert [(d.first_offset, d.next_offset) for d in log.damage] == [(1, 2)]
+    assert (folder / FIRST).stat().st_size == size
+
+
+def test_two_damages_far_from_each_other_cost_no_more_than_what_they_hit(
+    open_log: Opener, folder: Path
+) -> None:
+    log = open_log()
+    places = []
+    for number in range(100):
+        places.append(log.size_bytes)
+        log.append(Batch.build([b"%d" % number]))
+    log.close()
+    data = bytearray((folder / FIRST).read_bytes())
+    for number in (10, 60):
+        data[places[number]] ^= 1
+    (folder / FIRST).write_bytes(data)
+    assert offsets(open_log()) == [n for n in range(100) if n not in (10, 60)]
 
 
 def test_the_last_whole_frame_is_found_before_one_that_was_being_written(

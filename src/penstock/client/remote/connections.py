@@ -43,12 +43,14 @@ class Connections:
         self._idle: deque[_Connection] = deque()
         self._busy: set[_Connection] = set()
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = self._abandoned = False
         abandon_in_children(self)
 
     def abandon(self) -> None:
-        """This is a forked process: these connections are its parent's; it makes its own."""
+        """This is a forked process: the connections are its parent's. So are the names under which
+        the server knows its producers and members: with them the child would speak for it."""
         self._lock = threading.Lock()
+        self._closed = self._abandoned = True
         for connection in [*self._idle, *self._busy]:
             connection.close()
         self._idle.clear()
@@ -90,6 +92,11 @@ class Connections:
     def _borrow(self) -> _Connection:
         while True:
             with self._lock:
+                if self._abandoned:
+                    raise BrokerClosed(
+                        "the client was made by the process that this one was forked from; "
+                        "connect after the fork"
+                    )
                 if self._closed:
                     raise BrokerClosed("the client was closed")
                 connection = self._idle.pop() if self._idle else None
