@@ -134,12 +134,12 @@ def test_killed_before_a_file_is_complete_everything_comes_again(folder: Shell) 
     folder("topic", "create", "orders")
     folder("publish", "orders", "a", "b")
     (folder.cwd / "lake").mkdir()
-    how = ["--out", "lake", "--visibility", "3s"]
+    how = ["--out", "lake", "--visibility", "6s"]  # for a slow machine; it is waited for below
     following = folder.start("consume", "orders", "-g", "g", "-f", *how)
     until(following, lambda: list((folder.cwd / "lake").glob("*.part")))
     following.kill()
     following.communicate(timeout=30)
-    assert sorted(folder("consume", "orders", "-g", "g", "--wait", "10s").lines) == ["a", "b"]
+    assert sorted(folder("consume", "orders", "-g", "g", "--wait", "20s").lines) == ["a", "b"]
 
 
 def test_a_pipe_is_published_as_it_comes(folder: Shell) -> None:
