@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -20,6 +22,8 @@ from penstock.wire.messages import NewMessage
 # What `consume` and `peek` say about where a message was; a new message has a place of its own.
 _PLACE = ("topic", "partition", "offset", "id", "timestamp_us", "delivery_count", "receipt")
 _ALWAYS = {"topic", "partition", "offset", "id", "timestamp_us"}
+
+T = TypeVar("T")
 
 _SPACE = re.compile(r"\s*")
 
@@ -32,6 +36,7 @@ _WHICH = (
 def documents(lines: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
     """JSON texts: line by line if the first line is one, else the parts of the whole."""
     for first in lines:
+        first[0] = first[0].removeprefix(BOM_UTF8)  # as some editors begin a file
         if not first[0].lstrip().startswith(b"[") and _is_json(first[0]):
             yield from chain([first], lines)
         else:
@@ -41,6 +46,7 @@ def documents(lines: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
 def lines_or_elements(lines: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
     """Lines or, where they begin an array, its elements. No message begins with a bracket."""
     for first in lines:
+        first[0] = first[0].removeprefix(BOM_UTF8)
         if first[0].lstrip().startswith(b"["):
             yield _parts(_joined(first, lines))
         else:
@@ -49,47 +55,42 @@ def lines_or_elements(lines: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
 
 def as_messages(batches: Iterable[list[bytes]]) -> Iterator[list[NewMessage]]:
     """Each text is a message, with its key, headers and so on."""
-    number = 0
-    for texts in batches:
-        found = []
-        for text in texts:
-            number += 1
-            found.append(_message(text, number))
-        yield found
+    return _each(batches, _message)
 
 
 def as_values(batches: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
     """Each text is a value; a string is what it says, without its quotes."""
+    return _each(batches, lambda text, number: _value(text, _decoded(text, number)))
+
+
+def by_content(batches: Iterable[list[bytes]]) -> Iterator[list[NewMessage] | list[bytes]]:
+    """Messages if they are such as `consume` writes, else values; all of them the same."""
+    kinds: set[type] = set()
+
+    def of_one_kind(text: bytes, number: int) -> NewMessage | bytes:
+        found = _either(text, number)
+        kinds.add(type(found))
+        if len(kinds) > 1:
+            raise InvalidInput(
+                f"message {number}: some are messages as `consume` writes them, others are "
+                f"not. Say what is meant: {_WHICH}"
+            )
+        return found
+
+    return cast("Iterator[list[NewMessage] | list[bytes]]", _each(batches, of_one_kind))
+
+
+def _each(batches: Iterable[list[bytes]], parse: Callable[[bytes, int], T]) -> Iterator[list[T]]:
+    """What the texts are, each told its number; those without anything in them are passed over."""
     number = 0
     for texts in batches:
         found = []
         for text in texts:
             number += 1
-            found.append(_value(text, _decoded(text, number)))
-        yield found
-
-
-def by_content(batches: Iterable[list[bytes]]) -> Iterator[list[NewMessage] | list[bytes]]:
-    """Messages if they are such as `consume` writes, else values; all of them the same."""
-    number = 0
-    kinds = set()
-    for texts in batches:
-        messages: list[NewMessage] = []
-        values: list[bytes] = []
-        for text in texts:
-            number += 1
-            found = _either(text, number)
-            kinds.add(type(found))
-            if len(kinds) > 1:
-                raise InvalidInput(
-                    f"message {number}: some are messages as `consume` writes them, others are "
-                    f"not. Say what is meant: {_WHICH}"
-                )
-            if isinstance(found, NewMessage):
-                messages.append(found)
-            else:
-                values.append(found)
-        yield messages or values
+            if text.strip():
+                found.append(parse(text, number))
+        if found:
+            yield found
 
 
 def _either(text: bytes, number: int) -> NewMessage | bytes:

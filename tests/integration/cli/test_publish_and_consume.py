@@ -144,6 +144,9 @@ def test_what_was_consumed_into_a_json_file_is_published_as_it_was(orders: Shell
         ('{\n"a": 1}\n{\n"a": 2}\n', ['{"a":1}', '{"a":2}']),
         ('[{"value": 7}, {"value": "x", "b": 1}]', ['{"value": 7}', '{"value": "x", "b": 1}']),
         ('{"offset": 3}', ['{"offset": 3}']),
+        ('{"a": 1}\n  \n{"a": 2}\n \n', ['{"a": 1}', '{"a": 2}']),
+        ('\ufeff{"a": 1}\n', ['{"a": 1}']),
+        ("\ufeff[1, 2]", ["1", "2"]),
     ],
 )
 def test_what_is_in_a_json_file_decides(orders: Shell, text: str, values: list[str] | None) -> None:
@@ -160,6 +163,8 @@ def test_what_is_in_a_json_file_decides(orders: Shell, text: str, values: list[s
         ('[{"value": "x", "key": "k"}]', "message 1: this can be a message, or a value"),
         ("[1]\n[2]", "--format lines"),
         ("{", "--format whole"),
+        ("[" * 100_000, "--format whole"),
+        ('{"a":' * 100_000, "--format whole"),
     ],
 )
 def test_what_is_not_clear_in_a_json_file_is_asked(orders: Shell, text: str, says: str) -> None:
