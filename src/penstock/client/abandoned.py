@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.forks import abandon_in_children
 from penstock.group.member import Member
@@ -20,18 +21,12 @@ from penstock.group.member import Member
 _logger = logging.getLogger("penstock.client")
 
 
-class _Leaving(Protocol):
-    def _leave_aside(self) -> None:
-        """Leave the group; the thread of the leaver calls it."""
-        ...
-
-
 class Leaver:
     """One daemon thread for all streams of a process. It starts with the first of them."""
 
     def __init__(self) -> None:
         # Its `put` may be called at any time, even within itself: it is made for that.
-        self._abandoned: SimpleQueue[_Leaving] = SimpleQueue()
+        self._abandoned: SimpleQueue[Abandonable] = SimpleQueue()
         self.take = self._abandoned.put
         self.abandon()
         abandon_in_children(self)
@@ -63,7 +58,7 @@ class Leaver:
 LEAVER = Leaver()
 
 
-class Abandonable:
+class Abandonable(ABC):
     """A stream that leaves its group when nobody refers to it any more."""
 
     # A part of the class, because at the end of a process the modules are emptied first.
@@ -71,8 +66,9 @@ class Abandonable:
     _member: Member
     _closed = True  # until there is something to leave
 
+    @abstractmethod
     def _leave_aside(self) -> None:
-        raise NotImplementedError
+        """Leave the group; the thread of the leaver calls it."""
 
     def __del__(self) -> None:
         if not self._closed and self._member.generation is not None:
