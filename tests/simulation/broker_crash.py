@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from tests.simulation.broker_model import (
     DONE,
     Fate,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from penstock.broker.dead_letters import LETTERS_GROUP
-from penstock.broker.names import TopicName
-from penstock.broker.settings import TopicSettings
+from penstock.model.names import TopicName
+from penstock.model.settings import TopicSettings
 from penstock.config import DAY_MS
 from penstock.group.assignment import TopicPartition
 from tests.simulation.broker_crash import FOR_GOOD, Crashes

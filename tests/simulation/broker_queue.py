@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.broker.names import TopicName
-from penstock.broker.structs import Delivered
+from penstock.model.names import TopicName
+from penstock.model.deliveries import Delivered
 from penstock.delivery.offsets import Offsets
 from penstock.errors import AlreadySettled, DeliveryError, InvalidReceipt, LeaseLost
 from tests.simulation.broker_model import DONE, READY, PartitionModel, Story, require, row_of

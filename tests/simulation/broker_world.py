@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 from penstock.broker import catalog, delays, ledgered, streams
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.broker.names import TopicName
-from penstock.broker.settings import TopicSettings
+from penstock.model.names import TopicName
+from penstock.model.settings import TopicSettings
 from penstock.clock import ManualClock
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog

@@ -13,8 +13,9 @@ from random import Random
 import pytest
 
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.broker.names import TopicName
-from penstock.broker.structs import ORIGIN_HEADER, Delivered
+from penstock.model.names import TopicName
+from penstock.model.deliveries import Delivered
+from penstock.model.letters import ORIGIN_HEADER
 from penstock.broker.topic import Producer
 from penstock.clock import ManualClock
 from penstock.delivery.offsets import Offsets

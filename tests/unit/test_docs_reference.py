@@ -23,8 +23,8 @@ from penstock.broker import (
     streams,
 )
 from penstock.broker.broker import BrokerConfig
-from penstock.broker.names import group_name, topic_name
-from penstock.broker.settings import DEAD_LETTER_SETTINGS, TopicSettings, parse_settings
+from penstock.model.names import group_name, topic_name
+from penstock.model.settings import DEAD_LETTER_SETTINGS, TopicSettings, parse_settings
 from penstock.client.client import Client
 from penstock.client.producer import ProducerConfig
 from penstock.delivery import ledger

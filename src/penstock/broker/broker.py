@@ -26,30 +26,15 @@ from penstock.broker.burials import (
     finish_burials,
 )
 from penstock.broker.chores import TopicChores
-from penstock.broker.dead_letters import DeadLetters
+from penstock.broker.dead_letters import DeadLetterQueue
 from penstock.broker.housekeeper import Housekeeper
-from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, dedup_names, group_name, topic_name
 from penstock.broker.partition import Partition
 from penstock.broker.progress import ProgressInbox
 from penstock.broker.retention import TopicRetention
-from penstock.broker.settings import (
-    DEAD_LETTER_SETTINGS,
-    VISIBILITY_MS_MAX,
-    TopicSettings,
-    parse_settings,
-)
-from penstock.broker.stats import LatencyRow, TopicStats, topic_stats
+from penstock.broker.settlement import Settlement
+from penstock.broker.stats import topic_stats
 from penstock.broker.store import Store
 from penstock.broker.streams import Streams
-from penstock.broker.structs import (
-    DelayedIds,
-    DelayedMessage,
-    DelayStats,
-    Delivered,
-    Placed,
-    Producer,
-    Settled,
-)
 from penstock.broker.topic import (
     PARTITION_MISSING,
     Topic,
@@ -72,6 +57,17 @@ from penstock.forks import abandon_in_children
 from penstock.log.base import Appended, Batches
 from penstock.log.commit import Committer
 from penstock.log.files import DiskFiles, FileSystem
+from penstock.model.deliveries import Delivered
+from penstock.model.messages import DelayedMessage
+from penstock.model.names import DEFAULT_NAMESPACE, TopicName, dedup_names, group_name, topic_name
+from penstock.model.published import DelayedIds, Placed, ProducerSequence
+from penstock.model.settings import (
+    DEAD_LETTER_SETTINGS,
+    VISIBILITY_MS_MAX,
+    TopicSettings,
+    parse_settings,
+)
+from penstock.model.stats import DelayStats, LatencyRow, TopicStats
 from penstock.record.batch import Batch
 from penstock.record.writing import NOBODY, Writer, check_messages, encode
 
@@ -226,7 +222,7 @@ class Broker:
         batch: Batch,
         *,
         partition: int | None = None,
-        producer: Producer | None = None,
+        producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
     ) -> list[Placed]:
         """Store messages. When this returns the operating system has them; see the futures."""
@@ -249,7 +245,7 @@ class Broker:
         batch: Batch,
         *,
         partition: int | None = None,
-        producer: Producer | None = None,
+        producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
         deliver_at_us: int | Int64s | None = None,
     ) -> None:
@@ -361,7 +357,7 @@ class Broker:
 
     def ack(
         self, name: TopicName, partition: int, group: str, nonce: int, offsets: Offsets | None
-    ) -> Settled:
+    ) -> Settlement:
         topic = self._topics.get(name) or self.topic(name, create=False)
         return topic.partition(partition).ack(group, nonce, offsets)
 
@@ -376,7 +372,7 @@ class Broker:
         delay_ns: int | None = None,
         error: str = "",
         retries: int | None = None,
-    ) -> Settled:
+    ) -> Settlement:
         _check_text("error", error)
         if retries is not None and (type(retries) is not int or retries < 0):
             raise InvalidInput(f"retries is {retries!r:.100}; it must be a whole number from 0 up")
@@ -401,7 +397,7 @@ class Broker:
         offsets: Offsets | None,
         *,
         error: str = "",
-    ) -> Settled:
+    ) -> Settlement:
         _check_text("reason", error)
         error = error[:ERROR_LENGTH_MAX]
         return self._settle(
@@ -420,7 +416,7 @@ class Broker:
         offsets: Offsets | None,
         *,
         visibility_ns: int,
-    ) -> Settled:
+    ) -> Settlement:
         self._check_visibility(visibility_ns)
         return self._settle(
             name,
@@ -483,8 +479,8 @@ class Broker:
         topic = self.topic(name, create=False)
         return self.latencies.page(topic.name, since_us, until_us, rows_max)
 
-    def dead_letters(self, name: TopicName) -> DeadLetters:
-        return DeadLetters(self, name)
+    def dead_letters(self, name: TopicName) -> DeadLetterQueue:
+        return DeadLetterQueue(self, name)
 
     # Waiting, and time.
 
@@ -604,7 +600,7 @@ class Broker:
         partition: int,
         group: str,
         decide: Callable[[GroupQueue, int], Decision],
-    ) -> Settled:
+    ) -> Settlement:
         target = self.topic(name, create=False).partition(partition)
         try:
             return target.settle(group, decide)

@@ -9,12 +9,12 @@ import msgspec
 
 from penstock.broker.catalog import Catalog
 from penstock.broker.dead_letters import origin_of
-from penstock.broker.names import TopicName
-from penstock.broker.structs import ORIGIN_HEADER, Origin
 from penstock.broker.topic import Topic
 from penstock.delivery.picking import DeadLetter
 from penstock.errors import DiskFull, PenstockError
 from penstock.log.local import LocalLog
+from penstock.model.letters import ORIGIN_HEADER, Origin
+from penstock.model.names import TopicName
 from penstock.record.batch import Batch, Message
 
 _PAGE = 1000

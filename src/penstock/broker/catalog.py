@@ -9,9 +9,9 @@ from itertools import islice
 import msgspec
 
 from penstock.broker.journal import Journal
-from penstock.broker.names import TopicName
-from penstock.broker.settings import TopicSettings
 from penstock.errors import TopicExists, TopicNotFound
+from penstock.model.names import TopicName
+from penstock.model.settings import TopicSettings
 from penstock.spelling import likely, nearest
 
 _CHECKPOINT_BYTES = 1 << 20

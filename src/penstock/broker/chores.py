@@ -7,11 +7,11 @@ from functools import partial
 
 from penstock.broker.burials import NoDeadLetterTopic
 from penstock.broker.housekeeper import Chore, Housekeeper
-from penstock.broker.names import TopicName
 from penstock.broker.partition import Partition
 from penstock.broker.retention import RETENTION_EVERY_NS, TopicRetention
 from penstock.broker.topic import Topic
 from penstock.clock import Clock
+from penstock.model.names import TopicName
 
 MOVE_PAUSE_NS = 1_000_000
 """Between two moves of delayed messages: one after another would keep those from running who wait

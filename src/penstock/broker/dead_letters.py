@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.listing import Named, Place, check_where, parse_letters, parse_limit
-from penstock.broker.names import TopicName
-from penstock.broker.structs import ORIGIN_HEADER, Chosen, Letter, Origin
 from penstock.broker.topic import DEDUP_HEADER
 from penstock.delivery.offsets import Offsets
 from penstock.errors import InvalidInput, TopicNotFound
+from penstock.model.letters import ORIGIN_HEADER, Letter, LetterFilter, LetterPlace, Origin
+from penstock.model.names import TopicName
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import ulid_text
 
@@ -32,59 +31,44 @@ _PAGE = 1000
 _PAGE_BYTES = 16 << 20  # far less than a frame can hold: a page is published as one
 
 
-class DeadLetters:
+class DeadLetterQueue:
     """The dead letters of one topic."""
 
     def __init__(self, broker: Broker, name: TopicName) -> None:
         self._broker = broker
         self._name = name
 
-    def __len__(self) -> int:
-        return self.count()
-
     def count(self) -> int:
         """How many letters are neither redriven nor purged."""
         return sum(p.stats(LETTERS_GROUP).depth for p in self._partitions())
 
-    def __iter__(self) -> Iterator[Letter]:
-        return self.list()
-
-    def list(
-        self,
-        where: Chosen | None = None,
-        limit: int | None = None,
-        *,
-        after: tuple[int, int] | None = None,
-    ) -> Iterator[Letter]:
-        """Letters that are neither redriven nor purged, oldest first; those that `where` picks.
+    def list(self, limit: int, after: tuple[int, int] | None = None) -> Iterator[Letter]:
+        """Letters that are neither redriven nor purged, oldest first.
 
         `after`: only those past this partition and offset.
         """
-        left = parse_limit(limit)
-        check_where(where)
+        left = limit
         for partition in self._partitions():
             start = 0
             if after is not None and partition.number <= after[0]:
                 if partition.number < after[0]:
                     continue
                 start = after[1] + 1
-            for letter in _letters_of(partition, start, where, left):
+            for letter in _letters_of(partition, start, None, left):
                 left -= 1
                 yield letter
             if left <= 0:
                 return
 
-    def redrive(
-        self, letters: Named | Sequence[Named] | None = None, where: Chosen | None = None
-    ) -> int:
-        """Send letters back to their topic as new messages: these, those picked, or all.
+    def redrive(self, letters: Sequence[LetterPlace] | None, fits: LetterFilter) -> int:
+        """Send letters back to their topic as new messages: of these, or of all, those that fit.
 
-        With both, those of the letters that `where` picks. A letter that was redriven or purged
-        before is passed over; one that never was here is InvalidInput, and nothing happens.
-        Each letter is published before it is done with, so a crash between the two sends it twice.
+        A letter that was redriven or purged before is passed over; one that never was here is
+        InvalidInput, and nothing happens. Each letter is published before it is done with, so a
+        crash between the two sends it twice.
         """
         moved = 0
-        for partition, page in self._pages(letters, where):
+        for partition, page in self._pages(letters, fits):
             topic = self._broker.topic(self._name)
             topic.publish(_revived([letter.message for letter in page]))
             for each in topic.partitions:
@@ -93,12 +77,10 @@ class DeadLetters:
             moved += len(page)
         return moved
 
-    def purge(
-        self, letters: Named | Sequence[Named] | None = None, where: Chosen | None = None
-    ) -> int:
-        """Throw letters away: these, those picked, or all; as `redrive` takes them."""
+    def purge(self, letters: Sequence[LetterPlace] | None, fits: LetterFilter) -> int:
+        """Throw letters away, as `redrive` takes them."""
         gone = 0
-        for partition, page in self._pages(letters, where):
+        for partition, page in self._pages(letters, fits):
             _finish(partition, page)
             gone += len(page)
         return gone
@@ -110,30 +92,28 @@ class DeadLetters:
             return ()  # there was no letter yet, or the first one is just being written
 
     def _pages(
-        self, letters: Named | Sequence[Named] | None, where: Chosen | None
+        self, letters: Sequence[LetterPlace] | None, fits: LetterFilter
     ) -> Iterator[tuple[Partition, Sequence[Letter]]]:
         """The letters that are meant, each with the partition that it was read from: the topic may
         be deleted meanwhile, and others lie there in a new one."""
-        check_where(where)
         if letters is not None:
-            some = parse_letters(letters)
-            for partition, offsets in self._find([_place(each) for each in some]):
-                for page in pages(_letters_at(partition, offsets, where)):
+            for partition, offsets in self._find(letters):
+                for page in letter_pages(_letters_at(partition, offsets, fits)):
                     yield partition, page
             return
         # Not those that die meanwhile.
         for partition, end in [(each, each.log.end) for each in self._partitions()]:
-            for page in pages(_letters_of(partition, 0, where, end=end)):
+            for page in letter_pages(_letters_of(partition, 0, fits, end=end)):
                 yield partition, page
 
-    def _find(self, places: Iterable[Place]) -> Sequence[tuple[Partition, Offsets]]:
+    def _find(self, places: Iterable[LetterPlace]) -> Sequence[tuple[Partition, Offsets]]:
         """Where letters lie that are neither redriven nor purged. All are checked before the first
         is touched: none may be another one than the caller means."""
         named: dict[int, dict[int, set[str]]] = {}
-        for number, offset, id_ in places:
-            ids = named.setdefault(number, {}).setdefault(offset, set())
-            if id_ is not None:
-                ids.add(id_)
+        for place in places:
+            ids = named.setdefault(place.partition, {}).setdefault(place.offset, set())
+            if place.id is not None:
+                ids.add(place.id)
         partitions = self._partitions()
         found = []
         for number, ids_at in named.items():
@@ -161,12 +141,13 @@ class DeadLetters:
                 )
 
 
-def pages(
-    letters: Iterable[Letter], letters_max: int = _PAGE, bytes_max: int = _PAGE_BYTES
+def letter_pages(
+    letters: Iterable[Letter], letters_max: int = _PAGE, bytes_max: int | None = None
 ) -> Iterator[list[Letter]]:
     """Letters in pages that have neither too many nor, but for a single long one, too much."""
     page: list[Letter] = []
-    page_bytes, bytes_max = 0, min(bytes_max, _PAGE_BYTES)
+    page_bytes = 0
+    bytes_max = _PAGE_BYTES if bytes_max is None else min(bytes_max, _PAGE_BYTES)
     for letter in letters:
         letter_bytes = letter.message.nbytes
         if page and (len(page) == letters_max or page_bytes + letter_bytes > bytes_max):
@@ -181,7 +162,7 @@ def pages(
 def _letters_of(
     partition: Partition,
     start: int,
-    where: Chosen | None,
+    where: LetterFilter | None,
     limit: int = 1 << 62,
     end: int = 1 << 62,
 ) -> Iterator[Letter]:
@@ -201,7 +182,9 @@ def _letters_of(
         start = page[-1].offset + 1
 
 
-def _letters_at(partition: Partition, offsets: Offsets, where: Chosen | None) -> Iterator[Letter]:
+def _letters_at(
+    partition: Partition, offsets: Offsets, where: LetterFilter | None
+) -> Iterator[Letter]:
     for batch in _frames_at(partition, offsets):
         for message in batch.messages():
             if message.offset in offsets:
@@ -230,12 +213,6 @@ def _frames_at(partition: Partition, offsets: Offsets) -> Iterator[Batch]:
 
 def _finish(partition: Partition, letters: Sequence[Letter]) -> None:
     partition.finish(LETTERS_GROUP, Offsets.of([letter.message.offset for letter in letters]))
-
-
-def _place(named: Named) -> Place:
-    if isinstance(named, Letter):
-        return Place(named.partition, named.message.offset, named.id)
-    return named
 
 
 _decoder = msgspec.json.Decoder(Origin)

@@ -23,7 +23,6 @@ import pyarrow as pa
 from penstock.broker.journal import Journal
 from penstock.broker.partition import Partition
 from penstock.broker.source import LogSource
-from penstock.broker.structs import DelayedMessage, DelayStats, delayed_id
 from penstock.clock import Clock
 from penstock.delivery.acked import AckedSet
 from penstock.delivery.offsets import Int64s, Offsets, decode_hook, encode_hook
@@ -31,6 +30,9 @@ from penstock.delivery.timers import NEVER, TimerWheel
 from penstock.errors import InvalidInput
 from penstock.log.base import Appended
 from penstock.log.local import LocalLog
+from penstock.model.messages import DelayedMessage
+from penstock.model.published import delayed_id
+from penstock.model.stats import DelayStats
 from penstock.record.batch import Batch
 from penstock.record.schema import parse_ulid
 

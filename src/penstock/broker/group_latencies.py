@@ -11,9 +11,9 @@ import numpy as np
 
 from penstock.broker.histogram import Histogram
 from penstock.broker.rates import Meter
-from penstock.broker.stats import Kind
 from penstock.delivery.leases import Lease
 from penstock.delivery.offsets import Int64s, Offsets
+from penstock.model.stats import Kind
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS, Priority
 

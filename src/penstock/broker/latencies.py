@@ -35,11 +35,11 @@ from penstock.broker.group_latencies import (
 from penstock.broker.histogram import Histogram
 from penstock.broker.housekeeper import Chore
 from penstock.broker.latency_log import Counted, History, LatencyLog, Timed
-from penstock.broker.names import TopicName, parse_topic
-from penstock.broker.stats import Kind, LatencyRow, LatencyStats
 from penstock.clock import Clock
 from penstock.errors import LogFailed, PenstockError
 from penstock.log.local import LocalLog
+from penstock.model.names import TopicName, parse_topic
+from penstock.model.stats import Kind, LatencyRow, LatencyStats
 from penstock.record.schema import Priority
 
 _logger = logging.getLogger("penstock.broker")

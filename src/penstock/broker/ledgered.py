@@ -20,7 +20,6 @@ from penstock.broker.group_latencies import TopicLatencies
 from penstock.broker.journal import Journal
 from penstock.broker.rates import Meter
 from penstock.broker.source import LogSource
-from penstock.broker.structs import Origin
 from penstock.clock import Clock
 from penstock.delivery import ledger
 from penstock.delivery.ledger import Acked
@@ -32,6 +31,7 @@ from penstock.delivery.state import GroupState
 from penstock.errors import DiskFull
 from penstock.log.local import LocalLog
 from penstock.log.segment import Segment
+from penstock.model.letters import Origin
 from penstock.record.batch import Batch
 
 MOVED = -1

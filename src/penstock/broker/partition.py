@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
 from penstock.broker.ledgered import MOVED, LedgeredPartition
-from penstock.broker.structs import SETTLED, Delivered, Settled
+from penstock.broker.settlement import SETTLED, Settlement
 from penstock.delivery import ledger
 from penstock.delivery.ledger import Acked, Leased
 from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.producers import Duplicate
 from penstock.delivery.queue import Decision, GroupQueue, Stats
-from penstock.delivery.receipts import NONCE_BITS
 from penstock.delivery.timers import NEVER
 from penstock.log.base import DONE, Appended
+from penstock.model.deliveries import Delivered
+from penstock.model.receipts import NONCE_BITS
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import Priority
 from penstock.record.writing import Writer
@@ -101,7 +102,7 @@ class Partition(LedgeredPartition):
                 self.finish(group, _all_offsets(leased.parts) - _present(pieces), leased.nonce)
             if pieces:
                 counted.delivered.add(count, self._clock.monotonic_ns())
-                return Delivered(self.number, leased.nonce, count, pieces, self)
+                return Delivered(self.number, leased.nonce, count, pieces)
         return None
 
     def _lease(
@@ -163,7 +164,7 @@ class Partition(LedgeredPartition):
             ready = queue.ready(self._clock.monotonic_ns(), self.source, self.log.end)
             return (ready & -ready).bit_length() - 1 if ready else len(Priority)
 
-    def ack(self, group: str, nonce: int, offsets: Offsets | None) -> Settled:
+    def ack(self, group: str, nonce: int, offsets: Offsets | None) -> Settlement:
         """Messages are done."""
         with self.lock:
             now_ns = self._clock.monotonic_ns()
@@ -178,9 +179,9 @@ class Partition(LedgeredPartition):
             on_settled()
         if durable is DONE and not decision.refused:
             return SETTLED
-        return Settled(decision.refused, durable)
+        return Settlement(decision.refused, durable)
 
-    def settle(self, group: str, decide: Callable[[GroupQueue, int], Decision]) -> Settled:
+    def settle(self, group: str, decide: Callable[[GroupQueue, int], Decision]) -> Settlement:
         """Carry out a nack, reject or extend that `decide` asks the group's queue for."""
         with self.lock:
             now_ns = self._clock.monotonic_ns()
@@ -192,7 +193,7 @@ class Partition(LedgeredPartition):
                 self._look_at(deadline_ns)
         if (on_settled := self.on_settled) is not None:
             on_settled()
-        return Settled(decision.refused, durable)
+        return Settlement(decision.refused, durable)
 
     def finish(self, group: str, offsets: Offsets, nonce: int = 0) -> Future[None]:
         """Messages are done for a group, whether or not it holds them."""

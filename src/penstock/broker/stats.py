@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.queue import Stats
+from penstock.model.stats import GroupStats, PartitionStats, TopicStats
 from penstock.record.schema import Priority
 
 if TYPE_CHECKING:
@@ -16,86 +15,7 @@ if TYPE_CHECKING:
     from penstock.broker.topic import Topic
 
 
-Kind: TypeAlias = Literal["waited", "handled"]
-
 _SCANS_MAX = 64
-
-
-class LatencyStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How long something took. The percentiles are off by an eighth at the most."""
-
-    count: int
-    mean_us: int
-    p50_us: int
-    p95_us: int
-    p99_us: int
-    max_us: int
-
-
-class LatencyRow(LatencyStats, frozen=True, kw_only=True):
-    """One minute of a group: its messages of one priority, or of all."""
-
-    minute_us: int
-    """When it began, in microseconds since 1970."""
-    group: str
-    priority: str | None
-    """None: of all priorities together."""
-    kind: Kind
-
-
-class PartitionStats(msgspec.Struct, frozen=True, kw_only=True):
-    partition: int
-    start: int
-    end: int
-    durable_end: int
-    size_bytes: int
-    damaged: int
-    """Places where messages were found lost since the broker was opened."""
-    publish_rate: float
-
-
-class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
-    """One group that reads the topic as a queue, over all partitions.
-
-    Rates are messages a second, over the last ten seconds.
-    """
-
-    group: str
-    depth: int
-    ready: int
-    in_flight: int
-    retrying: int
-    committed: dict[int, int]
-    depth_by_partition: dict[int, int]
-    ready_by_priority: dict[str, int]
-    """Counted some way ahead on each lane; in a long backlog the fullest lane gets the rest."""
-    in_flight_by_priority: dict[str, int]
-    retrying_by_priority: dict[str, int]
-    oldest_age_us: int | None
-    """How long the oldest message that is not done has been there."""
-    deliver_rate: float
-    ack_rate: float
-    waited: LatencyStats | None = None
-    """Of the last five minutes: from a message's timestamp to its first hand-out."""
-    handled: LatencyStats | None = None
-    """Of the last five minutes: from a hand-out to the ack."""
-
-
-class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
-    topic: str
-    messages: int
-    size_bytes: int
-    depth: int
-    """Messages that some group still has to do; all of them while there is no group."""
-    in_flight: int
-    delayed: int
-    next_due_us: int | None
-    dead: int
-    publish_rate: float
-    deliver_rate: float
-    ack_rate: float
-    partitions: list[PartitionStats]
-    groups: list[GroupStats]
 
 
 def topic_stats(broker: Broker, topic: Topic) -> TopicStats:

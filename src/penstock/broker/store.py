@@ -21,15 +21,15 @@ from penstock.broker.journal import Journal, journal_config
 from penstock.broker.latencies import Latencies
 from penstock.broker.latency_log import latency_log_config
 from penstock.broker.ledgered import DeadLetterStore
-from penstock.broker.names import TopicName
 from penstock.broker.partition import Partition
-from penstock.broker.settings import TopicSettings
 from penstock.broker.topic import Topic, moved_ids
 from penstock.clock import Clock
 from penstock.config import LogConfig
 from penstock.log.commit import Committer
 from penstock.log.files import FileSystem
 from penstock.log.local import LocalLog
+from penstock.model.names import TopicName
+from penstock.model.settings import TopicSettings
 
 
 class Store:

@@ -13,9 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from penstock.broker.journal import Journal
-from penstock.broker.names import TopicName, group_name
 from penstock.broker.progress import Progress, ProgressInbox
-from penstock.broker.structs import StreamGroup
 from penstock.errors import GroupNotFound, PenstockError
 from penstock.group import events as group_events
 from penstock.group.assignment import TopicPartition
@@ -23,6 +21,8 @@ from penstock.group.coordinator import Coordinator, Effects
 from penstock.group.events import Committed, Event, GenerationsReserved, GroupState
 from penstock.group.offsets import Bounds, lag
 from penstock.group.session import SESSION_TIMEOUT_MS, Standing
+from penstock.model.groups import StreamGroup
+from penstock.model.names import TopicName, group_name
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker

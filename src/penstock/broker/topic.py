@@ -14,10 +14,7 @@ import pyarrow as pa
 
 from penstock.broker.delays import PARTITION_HEADER, Delays, Moved
 from penstock.broker.journal import journal_config
-from penstock.broker.names import TopicName, dedup_names
 from penstock.broker.partition import Partition
-from penstock.broker.settings import TopicSettings
-from penstock.broker.structs import Placed, Producer
 from penstock.broker.turns import Turns
 from penstock.broker.waiters import Waiters
 from penstock.clock import Clock
@@ -27,6 +24,9 @@ from penstock.delivery.offsets import Int64s, Offsets
 from penstock.delivery.producers import Duplicate
 from penstock.errors import InvalidInput, PartitionNotFound
 from penstock.log.base import DONE, Appended
+from penstock.model.names import TopicName, dedup_names
+from penstock.model.published import Placed, ProducerSequence
+from penstock.model.settings import TopicSettings
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS
 from penstock.record.writing import check_frame, check_messages
@@ -70,7 +70,11 @@ class Topic:
         raise PartitionNotFound(str(self.name), number, len(partitions))
 
     def publish(
-        self, batch: Batch, *, partition: int | None = None, producer: Producer | None = None
+        self,
+        batch: Batch,
+        *,
+        partition: int | None = None,
+        producer: ProducerSequence | None = None,
     ) -> list[Placed]:
         """Append messages to their partitions: the one named, that of their key, or the next."""
         batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
@@ -233,7 +237,9 @@ class Topic:
             return batch
         return batch.expiring(from_us + self.settings.ttl_ms * 1000)
 
-    def _append_idempotent(self, batch: Batch, partition: int | None, producer: Producer) -> Placed:
+    def _append_idempotent(
+        self, batch: Batch, partition: int | None, producer: ProducerSequence
+    ) -> Placed:
         if partition is None:
             raise InvalidInput(PARTITION_MISSING)
         target = self.partition(partition)

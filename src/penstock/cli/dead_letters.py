@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from penstock.broker.structs import Letter
+from penstock.model.letters import Letter
 from penstock.cli import tables
 from penstock.cli.completion import topic_names
 from penstock.cli.peek import message_fields, preview

@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from penstock.errors import InvalidInput
-from penstock.wire.messages import NewMessage
+from penstock.model.messages import NewMessage
 
 # What `consume` and `peek` say about where a message was; a new message has a place of its own.
 _PLACE = ("topic", "partition", "offset", "id", "timestamp_us", "delivery_count", "receipt")

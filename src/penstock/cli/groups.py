@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from penstock.broker.names import parse_topic
+from penstock.model.names import parse_topic
 from penstock.cli import tables, values
 from penstock.cli.completion import topic_names
 from penstock.cli.exits import Exit

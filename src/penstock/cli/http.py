@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.cli.session import Where
 from penstock.errors import InvalidInput, ProtocolError, Unavailable
-from penstock.wire.problem import Problem, error_of
+from penstock.model.problem import Problem, error_of
 
 _TIMEOUT_S = 30
 

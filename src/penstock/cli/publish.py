@@ -21,8 +21,8 @@ from penstock.cli.units import moment
 from penstock.client.results import Delayed
 from penstock.errors import InvalidInput
 from penstock.record.batch import Batch
-from penstock.wire.messages import NewMessage
-from penstock.wire.values import headers_to_bytes, parse_time
+from penstock.model.messages import NewMessage
+from penstock.model.values import headers_to_bytes, parse_time
 
 EXAMPLES = """
 [bold]Examples[/bold]

@@ -23,8 +23,8 @@ from penstock.cli.documents import (
 from penstock.cli.tables import encode
 from penstock.errors import InvalidInput
 from penstock.record.batch import Batch
-from penstock.wire.messages import NewMessage
-from penstock.wire.values import headers_to_bytes
+from penstock.model.messages import NewMessage
+from penstock.model.values import headers_to_bytes
 
 _CHUNK_BYTES = 1 << 20
 _BATCH_BYTES = 8 << 20

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.broker.stats import LatencyStats, TopicStats
+from penstock.model.stats import LatencyStats, TopicStats
 from penstock.cli import tables
 from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, connected

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.broker.settings import TopicSettings
+from penstock.model.settings import TopicSettings
 from penstock.cli import tables, values
 from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, Yes, command

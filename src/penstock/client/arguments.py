@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.broker.names import TopicName, parse_topic
-from penstock.broker.settings import WAIT_MS_MAX
+from penstock.model.names import TopicName, parse_topic
+from penstock.model.settings import WAIT_MS_MAX
 from penstock.delivery.offsets import Int64s
-from penstock.delivery.receipts import Receipt
+from penstock.model.receipts import Receipt
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import InvalidInput, InvalidReceipt
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest, Start

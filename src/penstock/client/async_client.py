@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from penstock.broker.names import TopicName
-from penstock.broker.structs import Chosen, DelayedMessage, Letter
+from penstock.model.names import TopicName
+from penstock.model.letters import LetterFilter, Letter
+from penstock.model.messages import DelayedMessage
 from penstock.client.arguments import Position, poll_ns
 from penstock.client.faces import AsyncClosing
 from penstock.client.messages import (
@@ -149,7 +150,7 @@ class AsyncDeadLetters:
     def __init__(self, letters: DeadLetters) -> None:
         self._letters = letters
 
-    async def list(self, where: Chosen | None = None, limit: int | None = None) -> list[Letter]:
+    async def list(self, where: LetterFilter | None = None, limit: int | None = None) -> list[Letter]:
         """Letters that are neither redriven nor purged, oldest first; those that `where` picks."""
         return await asyncio.to_thread(lambda: [*self._letters.list(where, limit)])
 
@@ -158,13 +159,13 @@ class AsyncDeadLetters:
         return await asyncio.to_thread(self._letters.count)
 
     async def redrive(
-        self, letters: Letter | Sequence[Letter] | None = None, where: Chosen | None = None
+        self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None
     ) -> int:
         """Send letters back to their topic as new messages: these, those picked, or all."""
         return await asyncio.to_thread(self._letters.redrive, letters, where)
 
     async def purge(
-        self, letters: Letter | Sequence[Letter] | None = None, where: Chosen | None = None
+        self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None
     ) -> int:
         """Throw letters away: these, those picked, or all."""
         return await asyncio.to_thread(self._letters.purge, letters, where)

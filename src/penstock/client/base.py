@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
-from penstock.broker.names import TopicName, topic_name
+from penstock.model.names import TopicName, topic_name
 from penstock.client.arguments import Position, nack_how
 from penstock.client.producer import Acks, ProducerConfig
 from penstock.client.streams import StreamConfig

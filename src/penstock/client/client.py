@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.client.arguments import Position, poll_ns
 from penstock.client.faces import Closing
 from penstock.client.messages import Leased, ReceivedBatch, ReceivedMessage, held, leased

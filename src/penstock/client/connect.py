@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, cast
 
-from penstock.broker.names import topic_name
+from penstock.model.names import topic_name
 from penstock.client.async_client import AsyncClient
 from penstock.client.client import Client
 from penstock.durations import Duration

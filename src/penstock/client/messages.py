@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import msgspec
 import pyarrow as pa
 
-from penstock.broker.names import TopicName
-from penstock.broker.structs import SETTLED, Delivered
+from penstock.model.names import TopicName
+from penstock.model.deliveries import SETTLED, Delivered
 from penstock.client.arguments import nack_how
 from penstock.client.carried import Carried
 from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Steps, Wait, awaiting, blocking, run
 from penstock.delivery.offsets import Offsets
-from penstock.delivery.receipts import Receipt
+from penstock.model.receipts import Receipt
 from penstock.durations import Duration, parse_ns
 from penstock.errors import AlreadySettled, DeliveryError, InvalidInput, LogClosed
 from penstock.log.base import DONE
@@ -26,7 +26,7 @@ from penstock.record.schema import READ_SCHEMA
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.structs import Settled
+    from penstock.model.deliveries import Settled
 
 
 class Lease(ABC):

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from penstock.broker.listing import parse_limit
-from penstock.broker.names import TopicName, group_name
-from penstock.broker.settings import TopicSettings, parse_ttl_us
-from penstock.broker.stats import LatencyRow, TopicStats
-from penstock.broker.structs import DelayedMessage, DelayStats, Delivered, StreamGroup
-from penstock.broker.structs import Producer as ProducerOf
+from penstock.model.listing import parse_limit
+from penstock.model.names import TopicName, group_name
+from penstock.model.settings import TopicSettings, parse_ttl_us
+from penstock.model.stats import LatencyRow, TopicStats
+from penstock.model.deliveries import Delivered
+from penstock.model.groups import StreamGroup
+from penstock.model.messages import DelayedMessage
+from penstock.model.stats import DelayStats
+from penstock.model.published import ProducerSequence as ProducerOf
 from penstock.client.arguments import (
     Messages,
     Position,

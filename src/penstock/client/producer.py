@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import mmh3
 import msgspec
 
-from penstock.broker.names import TopicName
-from penstock.broker.settings import parse_ttl_us
-from penstock.broker.structs import Producer as ProducerOf
+from penstock.model.names import TopicName
+from penstock.model.settings import parse_ttl_us
+from penstock.model.published import ProducerSequence as ProducerOf
 from penstock.client.faces import AsyncClosing, Closing
 from penstock.config import LogConfig
 from penstock.durations import Duration

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from penstock.broker.structs import Placed
+from penstock.model.published import Placed
 from penstock.record.schema import ulid_text
 
 

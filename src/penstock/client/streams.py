@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.client.abandoned import LEAVER, Abandonable, weakly
 from penstock.client.arguments import Position, parse_start
 from penstock.client.faces import AsyncIterated, Iterated

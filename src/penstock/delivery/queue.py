@@ -292,6 +292,10 @@ class GroupQueue:
             cursors=state.lanes.cursors,
         )
 
+    def ledger_ns(self, now_ns: int) -> int:
+        """The clock's time as leases and retries count it."""
+        return now_ns + self._ahead_ns
+
     def snapshot(self, now_ns: int) -> bytes:
         """The state as it is now, with the time that each lease has left.
 

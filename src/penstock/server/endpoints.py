@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
+from penstock.model.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
 from penstock.errors import Forbidden, MethodNotAllowed, NotFound
 from penstock.server.http import Request, decode
 from penstock.server.keys import Key, Right

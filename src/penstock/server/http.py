@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from penstock.errors import MethodNotAllowed, PenstockError, TooManyRequests
-from penstock.wire.problem import PROBLEM_TYPE, problem_of
+from penstock.model.problem import PROBLEM_TYPE, problem_of
 
 JSON_TYPE = "application/json"
 

@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from penstock.broker.names import topic_name
+from penstock.model.names import topic_name
 from penstock.errors import InvalidInput, KeyExists, KeyNotFound, KeysUnreadable
 from penstock.log.files import DiskFiles
 

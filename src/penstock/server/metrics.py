@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from penstock.broker.stats import GroupStats, TopicStats
+from penstock.model.stats import GroupStats, TopicStats
 from penstock.errors import TopicNotFound
 from penstock.log.files import Buffer, DiskFile, DiskFiles
 

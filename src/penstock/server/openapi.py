@@ -16,7 +16,7 @@ from penstock import __version__
 from penstock.server.endpoints import Endpoint, paths
 from penstock.server.http import JSON_TYPE
 from penstock.wire.columns import ARROW_TYPE
-from penstock.wire.problem import PROBLEM_TYPE, Problem
+from penstock.model.problem import PROBLEM_TYPE, Problem
 
 _REF = "#/components/schemas/{name}"
 _BINARY = {"type": "string", "format": "binary"}

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from penstock.broker.broker import Broker
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.broker.topic import Topic
 from penstock.errors import PenstockError, Unavailable
 

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker.structs import Delivered
+from penstock.model.deliveries import Delivered
 from penstock.record.batch import Batch
 from penstock.record.plain import Laid, Plain, body_of
 from penstock.record.schema import BITS, FIELDS, Priority, schema_of

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.broker.names import group_name, topic_name
+from penstock.model.names import group_name, topic_name
 from penstock.delivery.backoff import Backoff
 from penstock.durations import Duration, parse_ms, parse_ns
 from penstock.errors import InvalidInput

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import msgspec
 
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.broker.structs import Letter
+from penstock.model.letters import Letter
 from penstock.client.client import Client
 from penstock.client.messages import ReceivedMessage
 from penstock.client.results import Delayed, Published

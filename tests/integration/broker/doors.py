@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from penstock.broker.broker import Broker
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.client.async_client import AsyncClient
 from penstock.client.client import Client
 from penstock.client.remote.connecting import RemoteConfig, connect_remote, connect_remote_async

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.broker.dead_letters import Letter
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.clock import ManualClock
 from tests.integration.broker.doomed import GROUPS, ONCE, STREAM_GROUP, TOPICS
 from tests.integration.broker.fates import DELIVERIES_MAX, Fates

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.errors import DiskFull, InvalidInput
 from tests.integration.broker.world import World, values
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.broker.topic import Producer as ProducerOf
 from penstock.errors import (
     DiskFull,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.broker.stats import _ready
 from tests.integration.broker.world import World
 

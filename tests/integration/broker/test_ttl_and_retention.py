@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from tests.integration.broker.world import World, take, values
 
 DAY = 86_400

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.clock import ManualClock
 from penstock.log.files import Buffer, DiskFile, DiskFiles, FileSystem
 from tests.integration.broker.doors import DOORS, Door

@@ -115,7 +115,7 @@ def histograms(text: str) -> dict[str, dict[tuple[str, ...], dict[str, float]]]:
 
 
 def test_a_thousand_topics_are_told_of_quickly(http: Http, broker: Broker) -> None:
-    from penstock.broker.names import topic_name
+    from penstock.model.names import topic_name
 
     for number in range(1000):
         broker.create_topic(topic_name(f"t{number}"), {})

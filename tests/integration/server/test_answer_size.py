@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.names import topic_name
+from penstock.model.names import topic_name
 from penstock.record.batch import Batch
 from tests.integration.server.asking import Http
 from tests.integration.server.running import RunningServer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker
-from penstock.broker.names import topic_name
+from penstock.model.names import topic_name
 from penstock.client.remote import operations
 from penstock.clock import ManualClock
 from penstock.record.batch import Batch

@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from penstock.broker.broker import Broker
-from penstock.broker.names import topic_name
+from penstock.model.names import topic_name
 from tests.integration.server.running import RunningServer
 
 CHECKED = [

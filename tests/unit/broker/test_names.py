@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.names import TopicName, group_name, parse_topic, topic_name
+from penstock.model.names import TopicName, group_name, parse_topic, topic_name
 from penstock.errors import InvalidInput
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from penstock.broker.settings import (
+from penstock.model.settings import (
     DEAD_LETTER_SETTINGS,
     MESSAGE_BYTES_MAX,
     TopicSettings,

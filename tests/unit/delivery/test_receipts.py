@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.delivery.receipts import NONCE_BITS, Receipt
+from penstock.model.receipts import NONCE_BITS, Receipt
 from penstock.errors import DeliveryError, InvalidReceipt
 
 receipts = st.builds(

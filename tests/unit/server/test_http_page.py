@@ -15,7 +15,7 @@ from penstock.config import ServerConfig
 from penstock.server.endpoints import Endpoint
 from penstock.server.routes import ENDPOINTS
 from penstock.wire.columns import ARROW_TYPE
-from penstock.wire.problem import STATUS
+from penstock.model.problem import STATUS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = DOCS / "reference" / "http.md"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.broker.names import topic_name
+from penstock.model.names import topic_name
 from penstock.errors import Unavailable
 from penstock.record.batch import Batch
 from penstock.server.polls import Poll, Polls

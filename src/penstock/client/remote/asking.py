@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.client.remote.connections import AnswerLost, AsyncConnections, Connections
 from penstock.client.remote.http import Reply, Request
 from penstock.client.waiting import Steps
@@ -28,7 +28,7 @@ from penstock.errors import (
     TooManyRequests,
     Unavailable,
 )
-from penstock.wire.problem import PROBLEM_TYPE, Problem, error_of
+from penstock.model.problem import PROBLEM_TYPE, Problem, error_of
 
 T = TypeVar("T")
 

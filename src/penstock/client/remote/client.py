@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
 
-from penstock.broker.listing import parse_limit
-from penstock.broker.names import TopicName
-from penstock.broker.structs import DelayedMessage
+from penstock.model.listing import parse_limit
+from penstock.model.names import TopicName
+from penstock.model.messages import DelayedMessage
 from penstock.client.arguments import Position
 from penstock.client.faces import AsyncClosing, Closing
 from penstock.client.messages import (

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from penstock.broker.names import TopicName
-from penstock.broker.structs import Delivered
+from penstock.model.names import TopicName
+from penstock.model.deliveries import Delivered
 from penstock.client.messages import Lease, Leased
 from penstock.client.waiting import Steps
 from penstock.delivery.offsets import Offsets
 from penstock.errors import AlreadySettled, DeliveryError, InvalidInput, RequestTooLarge
 from penstock.record.batch import Batch
-from penstock.wire.messages import LeasePart, Refusal, Settle
-from penstock.wire.problem import make_error
+from penstock.model.messages import LeasePart, Refusal, Settle
+from penstock.model.problem import make_error
 
 _ASK_MAX = 1000  # messages: a refusal of each comes back
 

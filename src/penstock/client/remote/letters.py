@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.broker.listing import check_where, parse_letters, parse_limit
-from penstock.broker.names import TopicName
-from penstock.broker.structs import Chosen, Letter
+from penstock.model.listing import check_where, parse_letters, parse_limit
+from penstock.model.names import TopicName
+from penstock.model.letters import LetterFilter, Letter
 from penstock.client.remote.asking import JSON, Asking, decode, encode
 from penstock.client.remote.http import Request
 from penstock.client.remote.paths import topic_path
 from penstock.client.waiting import Steps, awaiting, blocking, run
-from penstock.wire.topics import Count, LetterPage, letter_of
+from penstock.model.topics import Count, LetterPage, letter_of
 
 _PAGE = 1000
 _PLACES_MAX = 100_000  # in one request; a server takes a few times as much
@@ -34,7 +34,7 @@ class LetterCalls:
         return (yield from self.ask_page(None, 1)).count
 
     def ask_list(
-        self, where: Chosen | None = None, limit: int | None = None
+        self, where: LetterFilter | None = None, limit: int | None = None
     ) -> Steps[list[Letter]]:
         """Letters that are neither redriven nor purged, oldest first; those that `where` picks."""
         found: list[Letter] = []
@@ -53,19 +53,19 @@ class LetterCalls:
         return found
 
     def ask_redrive(
-        self, letters: Letter | Sequence[Letter] | None = None, where: Chosen | None = None
+        self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None
     ) -> Steps[int]:
         """Send letters back to their topic as new messages: these, those picked, or all."""
         return (yield from self._apply("redrive", letters, where))
 
     def ask_purge(
-        self, letters: Letter | Sequence[Letter] | None = None, where: Chosen | None = None
+        self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None
     ) -> Steps[int]:
         """Throw letters away: these, those picked, or all."""
         return (yield from self._apply("purge", letters, where))
 
     def _apply(
-        self, verb: str, letters: Letter | Sequence[Letter] | None, where: Chosen | None
+        self, verb: str, letters: Letter | Sequence[Letter] | None, where: LetterFilter | None
     ) -> Steps[int]:
         check_where(where)
         if letters is None and where is None:
@@ -108,7 +108,7 @@ class RemoteDeadLetters(LetterCalls):
 
     def list(
         self,
-        where: Chosen | None = None,
+        where: LetterFilter | None = None,
         limit: int | None = None,
         *,
         after: tuple[int, int] | None = None,

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
-from penstock.broker.names import group_name
-from penstock.broker.settings import TopicSettings, parse_settings
-from penstock.broker.stats import LatencyRow, TopicStats
-from penstock.broker.structs import DelayedMessage, DelayStats, StreamGroup
+from penstock.model.names import group_name
+from penstock.model.settings import TopicSettings, parse_settings
+from penstock.model.stats import LatencyRow, TopicStats
+from penstock.model.groups import StreamGroup
+from penstock.model.messages import DelayedMessage
+from penstock.model.stats import DelayStats
 from penstock.client.arguments import Position, parse_start
 from penstock.client.base import P, S
 from penstock.client.remote.asking import JSON, decode, encode
@@ -28,9 +30,9 @@ from penstock.errors import InvalidInput
 from penstock.log.base import Batches, Damage
 from penstock.record.batch import Message
 from penstock.wire.columns import ARROW_TYPE, decode_read
-from penstock.wire.groups import Reset, StreamGroups, StreamGroupView, group_of
-from penstock.wire.messages import DelayedPage, MessagePage, delayed_of
-from penstock.wire.topics import (
+from penstock.model.groups import Reset, StreamGroups, StreamGroupView, group_of
+from penstock.model.messages import DelayedPage, MessagePage, delayed_of
+from penstock.model.topics import (
     Count,
     Found,
     Groups,
@@ -41,7 +43,7 @@ from penstock.wire.topics import (
     TopicTable,
     TopicView,
 )
-from penstock.wire.values import place_text
+from penstock.model.values import place_text
 
 _STATS_PAGE = 500
 _PEEK_MAX = 100_000

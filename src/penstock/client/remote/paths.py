@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from penstock.broker.names import DEFAULT_NAMESPACE, TopicName
+from penstock.model.names import DEFAULT_NAMESPACE, TopicName
 
 
 def base_path(namespace: str) -> str:

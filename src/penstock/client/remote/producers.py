@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from penstock.broker.names import TopicName
-from penstock.broker.settings import TopicSettings
+from penstock.model.names import TopicName
+from penstock.model.settings import TopicSettings
 from penstock.client.producer import AsyncProducer, Producer, ProducerConfig, new_producer_id
 from penstock.client.remote.asking import Asking, decode
 from penstock.client.remote.http import Request
@@ -21,8 +21,8 @@ from penstock.log.appender import Sent
 from penstock.log.base import DONE, Appendable, Appended
 from penstock.record.batch import Batch
 from penstock.wire.columns import ARROW_TYPE, encode_new
-from penstock.wire.messages import PublishedRuns
-from penstock.wire.topics import TopicView
+from penstock.model.messages import PublishedRuns
+from penstock.model.topics import TopicView
 
 
 class RemoteTopic:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.broker.names import dedup_names
-from penstock.broker.settings import parse_ttl_us
-from penstock.broker.structs import DelayedIds, Placed
+from penstock.model.names import dedup_names
+from penstock.model.settings import parse_ttl_us
+from penstock.model.published import DelayedIds, Placed
 from penstock.client.arguments import Messages, as_batch, moments_us
 from penstock.client.base import P, S
 from penstock.client.remote.asking import decode
@@ -25,8 +25,8 @@ from penstock.record.batch import Batch, HeaderMap, Payload
 from penstock.record.plain import WORTH_IT_MAX, Plain, Single
 from penstock.record.schema import parse_ulid
 from penstock.wire.columns import ARROW_TYPE, encode_new
-from penstock.wire.messages import EACH_ROW, PublishedMessage, PublishedRuns, placed_of
-from penstock.wire.topics import TopicView
+from penstock.model.messages import EACH_ROW, PublishedMessage, PublishedRuns, placed_of
+from penstock.model.topics import TopicView
 
 RAW = "application/octet-stream"
 

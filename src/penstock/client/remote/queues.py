@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from penstock.broker.names import TopicName, group_name
+from penstock.model.names import TopicName, group_name
 from penstock.client.arguments import parse_receipts, poll_ns
 from penstock.client.base import P, S
 from penstock.client.messages import HeldBatch, Leased, held
@@ -24,7 +24,7 @@ from penstock.client.waiting import Steps
 from penstock.durations import Duration, parse_ns
 from penstock.errors import DeliveryError, InvalidInput
 from penstock.wire.columns import COMPACT_TYPE, decode_delivered
-from penstock.wire.messages import Receive, Refusal, Settle, Settled
+from penstock.model.messages import Receive, Refusal, Settle, Settled
 
 _DONE_BY_THE_FIRST = {
     "ack": "already_settled",

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.broker.names import TopicName, group_name
+from penstock.model.names import TopicName, group_name
 from penstock.client.abandoned import LEAVER, Abandonable
 from penstock.client.arguments import Position, parse_start
 from penstock.client.reading import Reading, StreamMessage, places_among
@@ -35,7 +35,7 @@ from penstock.group.assignment import TopicPartition
 from penstock.group.member import Change, Member
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest, Start
 from penstock.wire.columns import ARROW_TYPE, decode_read
-from penstock.wire.groups import (
+from penstock.model.groups import (
     POSITIONS_MAX,
     Fetched,
     FetchedPart,
@@ -46,7 +46,7 @@ from penstock.wire.groups import (
     refs,
     standing_of,
 )
-from penstock.wire.topics import PartitionView
+from penstock.model.topics import PartitionView
 
 _logger = logging.getLogger("penstock.client")
 

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 
-from penstock.broker.names import TopicName
+from penstock.model.names import TopicName
 from penstock.client.arguments import Position
 from penstock.client.faces import AsyncIterated, Iterated
 from penstock.client.reading import StreamMessage

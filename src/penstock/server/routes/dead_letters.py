@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 
 from penstock.broker.dead_letters import DeadLetters, pages
-from penstock.broker.listing import Place
-from penstock.broker.structs import Letter
+from penstock.model.listing import Place
+from penstock.model.letters import Letter
 from penstock.errors import InvalidInput, NotFound
 from penstock.server.endpoints import Call, Table
-from penstock.wire.topics import Count, LetterChoice, LetterPage, LetterView, letter_view
+from penstock.model.topics import Count, LetterChoice, LetterPage, LetterView, letter_view
 
 table = Table("dead letters")
 

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.broker.structs import DelayStats
+from penstock.model.stats import DelayStats
 from penstock.server.endpoints import Call, Table
-from penstock.wire.messages import DelayedPage, DelayedView, Whole, view
-from penstock.wire.topics import Found
+from penstock.model.messages import DelayedPage, DelayedView, Whole, view
+from penstock.model.topics import Found
 
 table = Table("delayed")
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from penstock.broker.names import TopicName
-from penstock.broker.settings import parse_ttl_us
-from penstock.broker.structs import Placed, Producer
+from penstock.model.names import TopicName
+from penstock.model.settings import parse_ttl_us
+from penstock.model.published import Placed, ProducerSequence
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import InvalidInput
 from penstock.log.base import DONE, Batches, Damage
@@ -25,7 +25,7 @@ from penstock.server.endpoints import Call, Table
 from penstock.server.http import JSON_TYPE, Answer, json_answer
 from penstock.server.routes.topics import number, positions
 from penstock.wire.columns import ARROW_TYPE, encode_read
-from penstock.wire.messages import (
+from penstock.model.messages import (
     EACH_ROW,
     DamageView,
     MessagePage,
@@ -39,8 +39,8 @@ from penstock.wire.messages import (
     run_of,
     view,
 )
-from penstock.wire.topics import Count
-from penstock.wire.values import Place, as_duration, headers_to_bytes, parse_time
+from penstock.model.topics import Count
+from penstock.model.values import Place, as_duration, headers_to_bytes, parse_time
 
 table = Table("messages")
 

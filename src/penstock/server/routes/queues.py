@@ -8,12 +8,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeAlias
 
-from penstock.broker.names import TopicName, parse_topic
-from penstock.broker.settings import WAIT_MS_MAX
-from penstock.broker.structs import Delivered
-from penstock.broker.structs import Settled as BrokerSettled
+from penstock.model.names import TopicName, parse_topic
+from penstock.model.settings import WAIT_MS_MAX
+from penstock.model.deliveries import Delivered
+from penstock.model.deliveries import Settled as BrokerSettled
 from penstock.delivery.offsets import Offsets
-from penstock.delivery.receipts import Receipt
+from penstock.model.receipts import Receipt
 from penstock.durations import parse_ns
 from penstock.errors import (
     DeliveryError,
@@ -35,7 +35,7 @@ from penstock.wire.columns import (
     encode_compact,
     encode_delivered,
 )
-from penstock.wire.messages import (
+from penstock.model.messages import (
     Extend,
     Nack,
     Receive,
@@ -46,7 +46,7 @@ from penstock.wire.messages import (
     Settled,
     received_view,
 )
-from penstock.wire.topics import Found, Groups, Seek
+from penstock.model.topics import Found, Groups, Seek
 
 table = Table("queues")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from penstock.broker.names import TopicName
-from penstock.broker.stats import TopicStats
+from penstock.model.names import TopicName
+from penstock.model.stats import TopicStats
 from penstock.durations import parse_us
 from penstock.errors import TopicNotFound
 from penstock.server.endpoints import Call, Table
 from penstock.server.routes.streams import list_stream_groups
-from penstock.wire.topics import (
+from penstock.model.topics import (
     LatencyOptions,
     LatencyPage,
     Summary,
@@ -19,7 +19,7 @@ from penstock.wire.topics import (
     TopicRow,
     TopicTable,
 )
-from penstock.wire.values import parse_time
+from penstock.model.values import parse_time
 
 table = Table("stats")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.broker.names import TopicName, parse_topic, topic_name
+from penstock.model.names import TopicName, parse_topic, topic_name
 from penstock.durations import parse_ms
 from penstock.errors import GroupNotFound, OffsetOutOfRange
 from penstock.group.assignment import TopicPartition
@@ -22,7 +22,7 @@ from penstock.server.http import Answer, json_answer
 from penstock.server.routes.queues import wait_seconds
 from penstock.server.routes.topics import positions
 from penstock.wire.columns import ARROW_TYPE, encode_read
-from penstock.wire.groups import (
+from penstock.model.groups import (
     Commit,
     Fetch,
     Fetched,
@@ -41,8 +41,8 @@ from penstock.wire.groups import (
     places,
     refs,
 )
-from penstock.wire.groups import positions as wire_positions
-from penstock.wire.messages import view
+from penstock.model.groups import positions as wire_positions
+from penstock.model.messages import view
 
 table = Table("streams")
 

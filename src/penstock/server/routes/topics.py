@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from penstock.broker.names import TopicName, topic_name
+from penstock.model.names import TopicName, topic_name
 from penstock.durations import parse_us
 from penstock.errors import InvalidInput
 from penstock.server.endpoints import Call, Table
-from penstock.wire.topics import Namespaces, PartitionView, Settings, TopicNames, TopicView
-from penstock.wire.values import Place, parse_place
+from penstock.model.topics import Namespaces, PartitionView, Settings, TopicNames, TopicView
+from penstock.model.values import Place, parse_place
 
 table = Table("topics")
 

@@ -28,6 +28,10 @@ Place: TypeAlias = Annotated[
 ]
 
 
+# Whole numbers that the broker can store; what is larger is refused at the door.
+Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Small = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
 

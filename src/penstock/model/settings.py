@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from penstock.broker.names import group_name
 from penstock.config import DAY_MS, CodecName, FsyncPolicy, LogConfig, Retention
 from penstock.delivery.backoff import Backoff
 from penstock.delivery.lanes import WEIGHTS
 from penstock.delivery.queue import Policy
 from penstock.durations import Duration, parse_ms, parse_ns
 from penstock.errors import InvalidInput
+from penstock.model.names import group_name
 from penstock.spelling import nearest
 
 RetentionMode = Literal["time", "consumed"]
+SettingsGiven: TypeAlias = dict[str, Any]
+"""Some settings as people write them; see `parse_settings`."""
 
 PARTITIONS_MAX = 10_000
 VISIBILITY_MS_MAX = 12 * 3600 * 1000

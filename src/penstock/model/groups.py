@@ -1,4 +1,4 @@
-"""Stream groups over the wire: their members' calls, positions, and what operators ask."""
+"""Stream groups: what members are told, where they read, and what operators see."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.broker.structs import StreamGroup
 from penstock.group.assignment import TopicPartition
 from penstock.group.session import Standing
-from penstock.wire.messages import MessageView, Small, Whole
-from penstock.wire.values import Place, Seconds
+from penstock.model.values import Seconds, Small, Whole
+from penstock.record.batch import Batch
 
 POSITIONS_MAX = 10_000
 """In one fetch: as many as a topic may have partitions."""
@@ -22,7 +21,7 @@ class PartitionRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: Small
 
 
-class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PartitionOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An offset in a partition."""
 
     topic: str
@@ -30,35 +29,7 @@ class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset: Whole
 
 
-class Join(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    topics: list[str]
-    """Of the namespace in the path."""
-    member_id: str | None = None
-    """Its own from a former life; by default the group gives it one."""
-    session_timeout: Seconds = "30s"
-    assignor: str = "sticky"
-
-
-class MemberCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who calls."""
-
-    member_id: str
-    generation: Whole
-
-
-class Sync(MemberCall, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    revoked: list[PartitionRef]
-    """Partitions that the member was asked for, and has finished with."""
-
-
-class Commit(MemberCall, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    offsets: list[Position]
-    """On each partition the offset to go on from."""
-    number: Whole | None = None
-    """Counts the member's commits, so that a late one does not undo a newer one."""
-
-
-class StandingView(msgspec.Struct, frozen=True, kw_only=True):
+class MemberStanding(msgspec.Struct, frozen=True, kw_only=True):
     """All that a member holds at present; the answer to each of its calls."""
 
     member_id: str
@@ -69,7 +40,7 @@ class StandingView(msgspec.Struct, frozen=True, kw_only=True):
     rebalancing: bool
     session_timeout_ms: int
     heartbeat_interval_ms: int
-    committed: list[Position]
+    committed: list[PartitionOffset]
     """Where the group goes on, on the partitions that are assigned."""
 
 
@@ -78,10 +49,21 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[PartitionRef]
 
 
-class Lag(msgspec.Struct, frozen=True, kw_only=True):
+class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     lag: int
+
+
+class StreamGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group looks like right now."""
+
+    group: str
+    phase: str
+    generation: int
+    members: dict[str, list[TopicPartition]]
+    committed: dict[TopicPartition, int]
+    lag: dict[TopicPartition, int]
 
 
 class StreamGroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,30 +73,22 @@ class StreamGroupView(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     generation: int
     members: list[MemberView]
-    committed: list[Position]
-    lag: list[Lag]
+    committed: list[PartitionOffset]
+    lag: list[PartitionLag]
 
 
 class StreamGroups(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[str]
 
 
-class Offsets(msgspec.Struct, frozen=True, kw_only=True):
-    offsets: list[Position]
-
-
-class Reset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    topic: str
-    """Of the namespace in the path."""
-    to: Place
-    partition: Small | None = None
-    """By default all."""
+class CommittedOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    offsets: list[PartitionOffset]
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a reader of several partitions wants next."""
 
-    positions: Annotated[list[Position], msgspec.Meta(max_length=POSITIONS_MAX)]
+    positions: Annotated[list[PartitionOffset], msgspec.Meta(max_length=POSITIONS_MAX)]
     max_bytes: Annotated[int, msgspec.Meta(ge=1, le=64 << 20)] = 1 << 20
     """Of each partition, about."""
     wait: Seconds = 0
@@ -125,8 +99,8 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     generation: Whole = 0
 
 
-class FetchedPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one partition gave. As Arrow, `rows` says how many rows of the table are from it."""
+class FetchedPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one partition gave."""
 
     topic: str
     partition: int
@@ -135,8 +109,8 @@ class FetchedPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     end: int
     out_of_range: bool = False
     """The position is no longer, or not yet, in the log."""
-    rows: int = 0
-    messages: list[MessageView] = []
+    batches: list[Batch] = []
+    """Messages that have expired are left out."""
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +119,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """The member should heartbeat now."""
 
 
-def standing_of(seen: StandingView) -> Standing:
+def standing_of(seen: MemberStanding) -> Standing:
     return Standing(
         member_id=seen.member_id,
         generation=seen.generation,
@@ -167,7 +141,9 @@ def group_view(group: StreamGroup) -> StreamGroupView:
             for member, held in group.members.items()
         ],
         committed=positions(group.committed),
-        lag=[Lag(topic=p.topic, partition=p.partition, lag=n) for p, n in group.lag.items()],
+        lag=[
+            PartitionLag(topic=p.topic, partition=p.partition, lag=n) for p, n in group.lag.items()
+        ],
     )
 
 
@@ -190,9 +166,11 @@ def places(partitions: list[PartitionRef]) -> list[TopicPartition]:
     return [TopicPartition(each.topic, each.partition) for each in partitions]
 
 
-def positions(offsets: dict[TopicPartition, int]) -> list[Position]:
-    return [Position(place.topic, place.partition, offset) for place, offset in offsets.items()]
+def positions(offsets: dict[TopicPartition, int]) -> list[PartitionOffset]:
+    return [
+        PartitionOffset(place.topic, place.partition, offset) for place, offset in offsets.items()
+    ]
 
 
-def offsets_of(given: list[Position]) -> dict[TopicPartition, int]:
+def offsets_of(given: list[PartitionOffset]) -> dict[TopicPartition, int]:
     return {TopicPartition(each.topic, each.partition): each.offset for each in given}

@@ -1,0 +1,1 @@
+"""Every value that crosses a boundary, once: what the API takes and gives, and what travels."""

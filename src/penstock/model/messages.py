@@ -1,0 +1,168 @@
+"""Messages: what is published, where it went, and what is looked at."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from penstock.log.base import DONE, Damage
+from penstock.model.published import Placed
+from penstock.model.values import HeaderValue, Seconds, Small, Time, Whole, to_bytes
+from penstock.record.batch import Batch, Message
+from penstock.record.schema import parse_ulid, ulid_text
+
+EACH_ROW = "timestamp"
+"""As `deliver_at`: the column of that name says when each row falls due."""
+
+
+class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to publish."""
+
+    value: str | None = None
+    """As text; anything else goes into `value_base64`."""
+    value_base64: str | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    headers: dict[str, HeaderValue] | None = None
+    """Each is text, `{"base64": "..."}`, or null."""
+    priority: str | int = "normal"
+    """critical, high, normal, low or background; or 0 to 4."""
+    ttl: Seconds | None = None
+    """It is not delivered after this time."""
+    delay: Seconds | None = None
+    """It is delivered after this time, at most 90 days."""
+    deliver_at: Time | None = None
+    """It is delivered at or after this moment; `delay` or this, not both."""
+    partition: Small | None = None
+    """By default that of the key, or the next in turn."""
+    dedup_id: str | None = None
+    """A message with an id that was seen within the topic's window is not stored again."""
+
+    def value_bytes(self) -> bytes | None:
+        return to_bytes("value", self.value, self.value_base64)
+
+    def key_bytes(self) -> bytes | None:
+        return to_bytes("key", self.key, self.key_base64)
+
+
+class Publish(NewMessage, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One message; or many in `messages`, with nothing beside it."""
+
+    messages: list[NewMessage] | None = None
+
+
+class PublishedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a message is: its partition and offset, or, if it is delayed, when it falls due."""
+
+    id: str
+    """Empty for a duplicate, whose message was stored before. `cancel` takes that of a delay."""
+    partition: int | None = None
+    offset: int | None = None
+    duplicate: bool = False
+    deliver_at_us: int | None = None
+
+
+class PublishedMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the messages are, in the order in which they were given."""
+
+    messages: list[PublishedMessage]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Some messages of a batch that lie together in a partition, at consecutive offsets."""
+
+    partition: int
+    offset: int
+    """Of the first of them."""
+    count: int
+    id: str = ""
+    """Of the first of them; the others count on from it. Empty for duplicates."""
+    row: int = 0
+    """Their first row in the batch, where the others follow it."""
+    rows: list[int] | None = None
+    """Their rows in the batch, where they are scattered."""
+    duplicate: bool = False
+
+
+class PublishedRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the rows of an Arrow table are. Delayed ones have ids, and no place yet."""
+
+    runs: list[Run] = []
+    partitions: int = 0
+    """How many the topic has."""
+    delayed_offset: int | None = None
+    """Ids of delayed rows are `<offset>-<id>`, both counting on from the first."""
+    delayed_id: str | None = None
+    delayed_count: int = 0
+    deliver_at_us: int | None = None
+    """When the delayed rows fall due, if it is the same moment for all."""
+
+
+class PublishOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to publish a body of Arrow, or one that is the value itself: in the query."""
+
+    partition: Small | None = None
+    ttl: Seconds | None = None
+    delay: Seconds | None = None
+    deliver_at: Time | None = None
+    """With Arrow also "timestamp": the column of that name says when each row falls due."""
+    key: str | None = None
+    """Of the one message whose value is the body."""
+    priority: str = "normal"
+    """Of the one message whose value is the body."""
+    dedup_id: str | None = None
+    """Of the one message whose value is the body."""
+    producer_id: Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)] | None = None
+    """An idempotent producer; with it go `partition`, `epoch` and `sequence`."""
+    epoch: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
+    sequence: Whole = 0
+    """The number of the first row among all that the producer sent to the partition."""
+
+
+class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of a partition, or of all, and where to read on."""
+
+    batches: list[Batch]
+    next_offset: int
+    """Of the partition; of several, how many messages were passed."""
+    start: int
+    end: int
+    damage: list[Damage] = []
+    """What is missing among the messages because it was found damaged."""
+
+    def messages(self) -> list[Message]:
+        return [message for batch in self.batches for message in batch.messages()]
+
+
+class DelayedMessage(msgspec.Struct, frozen=True):
+    """A message that waits."""
+
+    id: str
+    deliver_at_us: int
+    message: Message
+
+
+class DelayedPage(msgspec.Struct, frozen=True, kw_only=True):
+    delayed: list[DelayedMessage]
+    next: int | None
+    """The `after` of the next page; None: that was all."""
+
+
+def run_of(placed: Placed) -> Run:
+    rows = placed.rows
+    return Run(
+        partition=placed.partition,
+        offset=placed.first_offset,
+        count=len(rows),
+        id=ulid_text(placed.ulid) if placed.ulid else "",
+        row=rows.start if isinstance(rows, range) else 0,
+        rows=None if isinstance(rows, range) else rows,
+        duplicate=placed.duplicate,
+    )
+
+
+def placed_of(run: Run) -> Placed:
+    rows = range(run.row, run.row + run.count) if run.rows is None else run.rows
+    ulid = parse_ulid(run.id) if run.id else 0
+    return Placed(run.partition, rows, run.offset, ulid, DONE, run.duplicate)

@@ -1,0 +1,231 @@
+"""The JSON forms of what holds messages.
+
+A message's value, key and headers are bytes. In JSON what is UTF-8 goes as text, anything else as
+base64 under a name of its own. Everything else that the API takes and gives is JSON as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.log.base import Damage
+from penstock.model.groups import StreamGroup, StreamGroupView, group_of, group_view
+from penstock.model.letters import Letter, LetterPage, Origin
+from penstock.model.messages import DelayedMessage, DelayedPage, MessagePage
+from penstock.model.values import (
+    HeaderValue,
+    headers_to_bytes,
+    headers_to_text,
+    to_bytes,
+    to_text,
+)
+from penstock.record.batch import Batch, Message
+from penstock.record.schema import Priority, parse_priority, parse_ulid
+
+PRIORITY_NAMES = [priority.name.lower() for priority in Priority]
+
+
+class MessageView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message as it lies in the log."""
+
+    offset: int
+    id: str
+    timestamp_us: int
+    value: str | None = None
+    value_base64: str | None = None
+    key: str | None = None
+    key_base64: str | None = None
+    headers: dict[str, HeaderValue] | None = None
+    priority: str = "normal"
+    expires_at_us: int | None = None
+
+
+class ReceivedView(MessageView, frozen=True, kw_only=True, omit_defaults=True):
+    """A message under a lease."""
+
+    partition: int
+    delivery_count: int
+    receipt: str
+    """Settle the message by it."""
+
+
+class ReceivedMessages(msgspec.Struct, frozen=True, kw_only=True):
+    messages: list[ReceivedView]
+
+
+class DamageView(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets that the log should hold and cannot give, and why."""
+
+    segment: str
+    position: int
+    first_offset: int
+    next_offset: int
+    reason: str
+
+
+class MessagePageView(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages of a partition, and where to read on."""
+
+    messages: list[MessageView]
+    next_offset: int
+    start: int
+    end: int
+    damage: list[DamageView] = []
+    """What is missing among the messages because it was found damaged."""
+
+
+class DelayedView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    deliver_at_us: int
+    message: MessageView
+
+
+class DelayedPageView(msgspec.Struct, frozen=True, kw_only=True):
+    delayed: list[DelayedView]
+    next: int | None
+    """The `after` of the next page; null: that was all."""
+
+
+class LetterView(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter, and the story of its failure."""
+
+    partition: int
+    message: MessageView
+    origin: Origin
+
+
+class LetterPageView(msgspec.Struct, frozen=True, kw_only=True):
+    letters: list[LetterView]
+    count: int
+    """All letters that are neither redriven nor purged."""
+    next: str | None
+    """The `after` of the next page; null: that was all."""
+
+
+def view(message: Message) -> MessageView:
+    return MessageView(**_parts(message))
+
+
+def received_view(
+    message: Message, partition: int, delivery_count: int, receipt: str
+) -> ReceivedView:
+    return ReceivedView(
+        partition=partition, delivery_count=delivery_count, receipt=receipt, **_parts(message)
+    )
+
+
+def message_of(seen: MessageView) -> Message:
+    return Message(
+        seen.offset,
+        seen.timestamp_us,
+        to_bytes("value", seen.value, seen.value_base64),
+        to_bytes("key", seen.key, seen.key_base64),
+        headers_to_bytes(seen.headers),
+        int(parse_priority(seen.priority)),
+        seen.expires_at_us,
+        parse_ulid(seen.id),
+    )
+
+
+def _parts(message: Message) -> dict[str, Any]:
+    value, value_base64 = to_text(message.value)
+    key, key_base64 = to_text(message.key)
+    return {
+        "offset": message.offset,
+        "id": message.id,
+        "timestamp_us": message.timestamp_us,
+        "value": value,
+        "value_base64": value_base64,
+        "key": key,
+        "key_base64": key_base64,
+        "headers": headers_to_text(message.headers),
+        "priority": PRIORITY_NAMES[message.priority],
+        "expires_at_us": message.expires_at_us,
+    }
+
+
+def page_view(page: MessagePage, *, with_messages: bool = True) -> MessagePageView:
+    """Without its messages where they go beside it, as columns."""
+    return MessagePageView(
+        messages=[view(message) for message in page.messages()] if with_messages else [],
+        next_offset=page.next_offset,
+        start=page.start,
+        end=page.end,
+        damage=[DamageView(**each._asdict()) for each in page.damage],
+    )
+
+
+def page_of(seen: MessagePageView, batches: list[Batch]) -> MessagePage:
+    return MessagePage(
+        batches=batches,
+        next_offset=seen.next_offset,
+        start=seen.start,
+        end=seen.end,
+        damage=[Damage(**msgspec.structs.asdict(each)) for each in seen.damage],
+    )
+
+
+def letter_view(letter: Letter) -> LetterView:
+    return LetterView(
+        partition=letter.partition, message=view(letter.message), origin=letter.origin
+    )
+
+
+def letter_of(seen: LetterView) -> Letter:
+    return Letter(seen.partition, message_of(seen.message), seen.origin)
+
+
+def _letter_page_view(page: LetterPage) -> LetterPageView:
+    letters = [letter_view(letter) for letter in page.letters]
+    return LetterPageView(letters=letters, count=page.count, next=page.next)
+
+
+def _letter_page_of(seen: LetterPageView) -> LetterPage:
+    letters = [letter_of(each) for each in seen.letters]
+    return LetterPage(letters=letters, count=seen.count, next=seen.next)
+
+
+def _delayed_page_view(page: DelayedPage) -> DelayedPageView:
+    shown = [
+        DelayedView(id=each.id, deliver_at_us=each.deliver_at_us, message=view(each.message))
+        for each in page.delayed
+    ]
+    return DelayedPageView(delayed=shown, next=page.next)
+
+
+def _delayed_page_of(seen: DelayedPageView) -> DelayedPage:
+    delayed = [
+        DelayedMessage(each.id, each.deliver_at_us, message_of(each.message))
+        for each in seen.delayed
+    ]
+    return DelayedPage(delayed=delayed, next=seen.next)
+
+
+class Form(NamedTuple):
+    """What a type looks like in JSON, and the way there and back."""
+
+    kind: Any
+    to: Callable[[Any], Any]
+    of: Callable[[Any], Any]
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+_FORMS = {
+    Letter: Form(LetterView, letter_view, letter_of),
+    LetterPage: Form(LetterPageView, _letter_page_view, _letter_page_of),
+    DelayedPage: Form(DelayedPageView, _delayed_page_view, _delayed_page_of),
+    StreamGroup: Form(StreamGroupView, group_view, group_of),
+    # A page that goes as columns is not made from its JSON form: see `page_of`.
+    MessagePage: Form(MessagePageView, page_view, _itself),
+}
+
+
+def form_of(kind: Any) -> Form:
+    """How values of a type are written in JSON; most of them as they are."""
+    return _FORMS.get(kind) or Form(kind, _itself, _itself)
