@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import penstock
-from penstock.client.messages import ReceivedMessage
+from penstock.client.received import ReceivedMessage
 from penstock.errors import DeliveryError
 
 TILLS = 5

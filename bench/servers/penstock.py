@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import penstock
 from bench.servers.base import Peer
-from penstock.client.messages import ReceivedBatch
+from penstock.client.received import ReceivedBatch
 
 GROUP = "bench"
 

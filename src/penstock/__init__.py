@@ -40,9 +40,20 @@ def connect(
     Errors are in `penstock.errors`. The client is closed at the end of a `with` block;
     `penstock.aio.connect` is the same for asyncio.
     """
-    from penstock.client.connect import How, connect_sync  # noqa: PLC0415 - keeps the import light
+    from penstock.client.connect import (  # noqa: PLC0415 - keeps the import light
+        ConnectOptions,
+        connect_sync,
+    )
 
-    return connect_sync(target, namespace, auto_create, How(api_key, timeout, retry_for, tls_ca))
+    options = ConnectOptions(
+        namespace=namespace,
+        auto_create=auto_create,
+        api_key=api_key,
+        timeout=timeout,
+        retry_for=retry_for,
+        tls_ca=tls_ca,
+    )
+    return connect_sync(target, options)
 
 
 def __getattr__(name: str) -> object:

@@ -7,8 +7,8 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import Any
 
-from penstock.client.async_client import AsyncClient
-from penstock.client.connect import How, connect_async
+from penstock.client.client import AsyncClient
+from penstock.client.connect import ConnectOptions, connect_async
 from penstock.durations import Duration
 from penstock.keywords import checks_keywords
 
@@ -18,14 +18,13 @@ __all__ = ["AsyncClient", "connect"]
 class _Connecting:
     """Can be awaited for a client, or used with `async with`."""
 
-    def __init__(
-        self, target: str | os.PathLike[str], namespace: str, auto_create: bool, how: How
-    ) -> None:
-        self._arguments = target, namespace, auto_create, how
+    def __init__(self, target: str | os.PathLike[str], options: ConnectOptions) -> None:
+        self._target = target
+        self._options = options
         self._client: AsyncClient | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncClient]:
-        return connect_async(*self._arguments).__await__()
+        return connect_async(self._target, self._options).__await__()
 
     async def __aenter__(self) -> AsyncClient:
         self._client = await self
@@ -53,5 +52,12 @@ def connect(
     tls_ca: str | os.PathLike[str] | None = None,
 ) -> _Connecting:
     """A folder or a server: `async with penstock.aio.connect("./data") as ps`, or await it."""
-    how = How(api_key, timeout, retry_for, tls_ca)
-    return _Connecting(target, namespace, auto_create, how)
+    options = ConnectOptions(
+        namespace=namespace,
+        auto_create=auto_create,
+        api_key=api_key,
+        timeout=timeout,
+        retry_for=retry_for,
+        tls_ca=tls_ca,
+    )
+    return _Connecting(target, options)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from penstock.broker.dead_letters import LETTERS_GROUP
-from penstock.model.names import TopicName
-from penstock.model.settings import TopicSettings
 from penstock.config import DAY_MS
 from penstock.group.assignment import TopicPartition
+from penstock.model.names import TopicName
+from penstock.model.settings import TopicSettings
 from tests.simulation.broker_crash import FOR_GOOD, Crashes
 from tests.simulation.broker_model import PartitionModel, fates_of, require
 from tests.simulation.broker_queue import Receiving

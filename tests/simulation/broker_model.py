@@ -17,9 +17,9 @@ import msgspec
 
 from penstock.broker.dead_letters import ORIGIN_HEADER, Origin
 from penstock.broker.partition import Partition
-from penstock.model.settings import TopicSettings
 from penstock.config import FsyncPolicy
 from penstock.delivery.state import LEASE_RAN_OUT
+from penstock.model.settings import TopicSettings
 from penstock.record.batch import Message
 
 

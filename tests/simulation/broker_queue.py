@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.model.names import TopicName
-from penstock.model.deliveries import Delivered
 from penstock.delivery.offsets import Offsets
 from penstock.errors import AlreadySettled, DeliveryError, InvalidReceipt, LeaseLost
+from penstock.model.deliveries import Delivered
+from penstock.model.names import TopicName
 from tests.simulation.broker_model import DONE, READY, PartitionModel, Story, require, row_of
 from tests.simulation.broker_publish import RETURNED, PublishActs
 from tests.simulation.broker_world import Expected, TopicModel

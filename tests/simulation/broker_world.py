@@ -15,11 +15,11 @@ from unittest.mock import patch
 
 from penstock.broker import catalog, delays, ledgered, streams
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.model.names import TopicName
-from penstock.model.settings import TopicSettings
 from penstock.clock import ManualClock
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
+from penstock.model.names import TopicName
+from penstock.model.settings import TopicSettings
 from tests.simulation.broker_model import PartitionModel, Promise, Row, Story, require, row_of
 from tests.simulation.disk import SimulatedFiles
 

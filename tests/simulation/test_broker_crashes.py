@@ -13,14 +13,14 @@ from random import Random
 import pytest
 
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.model.names import TopicName
-from penstock.model.deliveries import Delivered
-from penstock.model.letters import ORIGIN_HEADER
 from penstock.broker.topic import Producer
 from penstock.clock import ManualClock
 from penstock.delivery.offsets import Offsets
 from penstock.errors import AlreadySettled, DiskFull, LogFailed
 from penstock.log.commit import ManualCommitter
+from penstock.model.deliveries import Delivered
+from penstock.model.letters import ORIGIN_HEADER
+from penstock.model.names import TopicName
 from penstock.record.batch import Batch
 from tests.simulation.disk import SimulatedFiles
 

@@ -23,8 +23,6 @@ from penstock.broker import (
     streams,
 )
 from penstock.broker.broker import BrokerConfig
-from penstock.model.names import group_name, topic_name
-from penstock.model.settings import DEAD_LETTER_SETTINGS, TopicSettings, parse_settings
 from penstock.client.client import Client
 from penstock.client.producer import ProducerConfig
 from penstock.delivery import ledger
@@ -34,6 +32,8 @@ from penstock.delivery.producers import Producers
 from penstock.durations import text
 from penstock.errors import InvalidInput, PenstockError
 from penstock.group import events, session
+from penstock.model.names import group_name, topic_name
+from penstock.model.settings import DEAD_LETTER_SETTINGS, TopicSettings, parse_settings
 from penstock.record.schema import Priority
 
 DOCS = Path(__file__).parents[2] / "docs"

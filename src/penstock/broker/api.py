@@ -18,9 +18,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import numpy as np
+
 from penstock.broker.broker import Broker
 from penstock.broker.dead_letters import letter_pages
 from penstock.broker.in_flight import in_flight_page
+from penstock.broker.latencies import Total
 from penstock.broker.looking import fetch, offsets_at, peek, read_partition, within
 from penstock.broker.members import Members
 from penstock.broker.publishing import due_us, expiring, publish_each
@@ -52,7 +55,6 @@ from penstock.model.letters import Letter, LetterPage
 from penstock.model.messages import DelayedPage, MessagePage, NewMessage, PublishedMessage
 from penstock.model.names import TopicName, group_name, parse_topic, topic_name
 from penstock.model.published import DelayedIds, Placed, ProducerSequence
-from penstock.model.settings import WAIT_MS_MAX
 from penstock.model.stats import (
     DelayStats,
     InFlightPage,
@@ -71,7 +73,7 @@ from penstock.model.topics import (
     TopicDescription,
     TopicNames,
 )
-from penstock.model.values import Seconds, Time, parse_time
+from penstock.model.values import Time, parse_time
 from penstock.record.batch import Batch
 
 T = TypeVar("T")
@@ -179,7 +181,7 @@ class Api:
 
     def settle(self, verb: Verb, name: TopicName | None, group: str, named: Settle) -> Settling:
         """Ack, nack, reject or extend messages by their receipts or leases; `named` is a `Nack`,
-        `Reject` or `Extend` where it is one of these. Without a topic receipts may be of several."""
+        `Reject` or `Extend` where it is one of these. Without a topic, receipts of several."""
         group_name(group)
         settle: Callable[..., Settlement] = getattr(self._broker, verb)
         how = _how(named)
@@ -233,6 +235,10 @@ class Api:
     ) -> Callable[[], None]:
         """Call back when a member of a stream group should heartbeat; returns how to stop that."""
         return self._members.on_wake(group, member_id, callback)
+
+    def plan(self, chore: Callable[[int], int | None], deadline_ns: int) -> None:
+        """Have a short chore called when the clock reaches a time; it says when to call again."""
+        self._broker.plan(chore, deadline_ns)
 
     # Topics.
 
@@ -471,16 +477,27 @@ class Api:
             details=[stats for _, stats in shown] if call.details else [],
         )
 
+    # For who keeps a watch on all of it.
+
+    def each_topic(self) -> Iterator[TopicStats]:
+        """How each topic stands, in one pass."""
+        return (stats for _, stats in self._stats(self._names(None)))
+
+    def latency_totals(self) -> Iterator[Total]:
+        """How long messages took since the broker was opened, by topic, group and priority."""
+        return self._broker.latencies.totals()
+
+    def each_stream_group(self) -> Iterator[StreamGroup]:
+        for group in self._broker.streams.groups():
+            with suppress(GroupError):  # deleted just now
+                yield self._broker.streams.describe(group)
+
     # Inside.
 
     def _due_us(
         self, delay: Duration | None, deliver_at: Time | Moment | Int64s | None
     ) -> int | Int64s:
-        if (
-            deliver_at is not None
-            and not isinstance(deliver_at, str | int | float)
-            and hasattr(deliver_at, "__len__")
-        ):
+        if isinstance(deliver_at, np.ndarray):
             if delay is not None:
                 raise InvalidInput("give delay or deliver_at, not both")
             return deliver_at
@@ -533,16 +550,6 @@ METHODS = {
     for call in ROUTES
 }
 """The method of `Api` that answers each call."""
-
-
-def poll_seconds(wait: Seconds) -> float:
-    """How long a receive or fetch may wait for messages."""
-    if type(wait) is int and not wait:
-        return 0.0
-    wait_ns = parse_ns(wait, "wait")
-    if wait_ns > WAIT_MS_MAX * 1_000_000:
-        raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
-    return wait_ns / 1e9
 
 
 def _name(call: calls.TopicCall[Any]) -> TopicName:

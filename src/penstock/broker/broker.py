@@ -42,6 +42,7 @@ from penstock.broker.topic import (
     check_partition,
     with_dedup_ids,
 )
+from penstock.broker.waiters import Waiters
 from penstock.clock import Clock, SystemClock
 from penstock.config import DELAY_MS_MAX
 from penstock.delivery.offsets import Int64s, Offsets
@@ -107,6 +108,7 @@ class Broker:
         self._closed = self._abandoned = False
         self._topics: dict[TopicName, Topic] = {}
         self._chores: dict[TopicName, TopicChores] = {}
+        self._waiters: dict[TopicName, Waiters] = {}
 
         self._housekeeper = Housekeeper(self.clock)
         try:
@@ -486,7 +488,7 @@ class Broker:
 
     def on_news(self, name: TopicName, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back when there may be something to receive; returns how to stop that."""
-        waiters = self.topic(name).waiters
+        waiters = self.topic(name).waiters  # they stay if the topic is deleted and made again
         ticket = waiters.add(callback)
         return lambda: waiters.remove(ticket)
 
@@ -583,6 +585,7 @@ class Broker:
         topic = self._store.open_topic(name, settings, self._burials(name))
         if self._catalog.uses_dedup(name):
             topic.rebuild_dedup()
+        topic.waiters = self._waiters.setdefault(name, topic.waiters)
         self._topics[name] = topic
         self._chores[name] = TopicChores(
             topic, self._housekeeper, self._retention, self.clock, self._make_dead_letter_topic
@@ -593,6 +596,8 @@ class Broker:
         self._chores.pop(name).forget()
         topic.close()
         topic.waiters.notify()
+        if not len(topic.waiters):
+            self._waiters.pop(name, None)
 
     def _settle(
         self,

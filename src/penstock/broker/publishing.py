@@ -33,7 +33,7 @@ def due_us(delay: Duration | None, deliver_at: Time | Moment | None, wall_ns: in
     if delay is not None:
         if deliver_at is not None:
             raise InvalidInput("give delay or deliver_at, not both")
-        return (wall_ns + parse_ns(as_duration(delay), "delay") + 999) // 1000
+        return (wall_ns + parse_ns(delay, "delay") + 999) // 1000
     if deliver_at is None:
         return None
     moment = parse_time(deliver_at, "deliver_at") if isinstance(deliver_at, str) else deliver_at
@@ -42,7 +42,7 @@ def due_us(delay: Duration | None, deliver_at: Time | Moment | None, wall_ns: in
 
 def expiring(batch: Batch, ttl: Duration | None, from_us: int | Int64s) -> Batch:
     """The messages with their TTL, counted from a moment on."""
-    return batch if ttl is None else batch.expiring(from_us + parse_ttl_us(as_duration(ttl)))
+    return batch if ttl is None else batch.expiring(from_us + parse_ttl_us(ttl))
 
 
 class _Place(NamedTuple):
@@ -111,7 +111,8 @@ def _grouped(messages: Sequence[NewMessage], wall_ns: int) -> dict[_Place, _Grou
     due: list[int | None] = []
     ends: list[int | None] = []
     for row, message in enumerate(messages):
-        at_us = due_us(message.delay, message.deliver_at, wall_ns)
+        delay = None if message.delay is None else as_duration(message.delay)
+        at_us = due_us(delay, message.deliver_at, wall_ns)
         if at_us is not None and message.dedup_id is not None:
             raise InvalidInput("a delayed message cannot have a deduplication id")
         ttl, from_us = message.ttl, wall_ns // 1000 if at_us is None else at_us

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from penstock.model.letters import Letter
 from penstock.cli import tables
 from penstock.cli.completion import topic_names
 from penstock.cli.peek import message_fields, preview
@@ -16,6 +15,7 @@ from penstock.cli.session import Session, Yes, command
 from penstock.cli.units import moment
 from penstock.client.client import Client
 from penstock.errors import InvalidInput, LogNotFound
+from penstock.model.letters import Letter
 
 commands = typer.Typer()
 

@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from penstock.model.names import parse_topic
 from penstock.cli import tables, values
 from penstock.cli.completion import topic_names
 from penstock.cli.exits import Exit
 from penstock.cli.session import Session, Yes, command
 from penstock.client.client import Client
 from penstock.errors import GroupNotFound, InvalidInput
+from penstock.model.names import parse_topic
 
 commands = typer.Typer()
 

@@ -13,7 +13,7 @@ from penstock.cli.session import Session, connected
 from penstock.cli.units import moment
 from penstock.record.batch import Message
 from penstock.record.schema import Priority
-from penstock.model.messages import view
+from penstock.wire.json_forms import view
 
 EXAMPLES = """
 [bold]Examples[/bold]

@@ -18,11 +18,11 @@ from penstock.cli.session import Session, connected
 from penstock.cli.signals import Signals
 from penstock.cli.sources import Chunk, Format, chunks, format_of, opened
 from penstock.cli.units import moment
-from penstock.client.results import Delayed
 from penstock.errors import InvalidInput
-from penstock.record.batch import Batch
 from penstock.model.messages import NewMessage
+from penstock.model.published import Delayed
 from penstock.model.values import headers_to_bytes, parse_time
+from penstock.record.batch import Batch
 
 EXAMPLES = """
 [bold]Examples[/bold]

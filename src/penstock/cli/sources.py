@@ -22,9 +22,9 @@ from penstock.cli.documents import (
 )
 from penstock.cli.tables import encode
 from penstock.errors import InvalidInput
-from penstock.record.batch import Batch
 from penstock.model.messages import NewMessage
 from penstock.model.values import headers_to_bytes
+from penstock.record.batch import Batch
 
 _CHUNK_BYTES = 1 << 20
 _BATCH_BYTES = 8 << 20

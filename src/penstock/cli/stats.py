@@ -14,12 +14,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.model.stats import LatencyStats, TopicStats
 from penstock.cli import tables
 from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, connected
 from penstock.cli.units import duration, size
 from penstock.durations import parse_ns
+from penstock.model.stats import LatencyStats, TopicStats
 
 EXAMPLES = """
 [bold]Examples[/bold]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.cli import values
 from penstock.cli.writers import stream_table
 from penstock.client.client import Client
-from penstock.client.messages import ReceivedBatch
+from penstock.client.received import ReceivedBatch
 from penstock.durations import parse_ns
 from penstock.errors import DeliveryError
 

@@ -7,13 +7,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.model.settings import TopicSettings
 from penstock.cli import tables, values
 from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, Yes, command
 from penstock.cli.units import size
 from penstock.durations import text
 from penstock.errors import InvalidInput
+from penstock.model.settings import TopicSettings
 
 commands = typer.Typer()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.client.arguments import Position
 from penstock.durations import parse_ns
 from penstock.errors import InvalidInput
+from penstock.model.positions import Position
 
 
 def settings(pairs: Sequence[str] | None) -> dict[str, Any]:

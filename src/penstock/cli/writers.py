@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from penstock.cli.tables import encode
 from penstock.client.reading import StreamMessage
-from penstock.record.schema import HEADERS, READ_SCHEMA, TIMESTAMP, Priority, parse_ulid, ulid_text
 from penstock.model.values import Base64, to_text
+from penstock.record.schema import HEADERS, READ_SCHEMA, TIMESTAMP, Priority, parse_ulid, ulid_text
 
 
 class Form(StrEnum):

@@ -4,95 +4,126 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from penstock.model.names import topic_name
-from penstock.client.async_client import AsyncClient
-from penstock.client.client import Client
-from penstock.durations import Duration
+import msgspec
+
+from penstock.client.client import AsyncClient, Client
+from penstock.client.waiting import run, run_async
+from penstock.durations import Duration, parse_ns
 from penstock.errors import InvalidInput
+from penstock.model.names import topic_name
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-    from penstock.client.remote.connecting import RemoteConfig
+    from penstock.client.http.connecting import HttpConfig
+    from penstock.client.local_link import LocalLink
+    from penstock.clock import Clock
+
+
+class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What `penstock.connect` takes beside the target."""
+
+    namespace: str = "default"
+    auto_create: bool = False
+    api_key: str | None = None
+    timeout: Duration = "30s"
+    retry_for: Duration = "30s"
+    tls_ca: str | os.PathLike[str] | None = None
+
+
+def connect_sync(target: str | os.PathLike[str], options: ConnectOptions) -> Client:
+    if not is_url(target):
+        return Client(_open_folder(target, options), options.namespace)
+    return connect_http(_url(target, options), options.namespace, _http_config(options))
+
+
+async def connect_async(target: str | os.PathLike[str], options: ConnectOptions) -> AsyncClient:
+    if is_url(target):
+        url = _url(target, options)
+        return await connect_http_async(url, options.namespace, _http_config(options))
+    opening = asyncio.ensure_future(asyncio.to_thread(_open_folder, target, options))
+    try:
+        link = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close_unwanted)
+        raise
+    return AsyncClient(link, options.namespace)
+
+
+def connect_http(
+    url: str, namespace: str, config: HttpConfig, clock: Clock | None = None
+) -> Client:
+    """A client of a server, once that has answered."""
+    # Here, since it needs an extra.
+    from penstock.client.http.connecting import http_link, try_link  # noqa: PLC0415
+
+    link = http_link(url, config, clock)
+    try:
+        client = Client(link, namespace)
+        run(try_link(link, config))
+    except BaseException:
+        link.close()
+        raise
+    return client
+
+
+async def connect_http_async(
+    url: str, namespace: str, config: HttpConfig, clock: Clock | None = None
+) -> AsyncClient:
+    """The same for the event loop on which it is awaited."""
+    from penstock.client.http.connecting import http_link, try_link  # noqa: PLC0415
+
+    # Beside the loop: the certificates of a machine take a moment to read.
+    link = await asyncio.to_thread(http_link, url, config, clock, for_loop=True)
+    try:
+        client = AsyncClient(link, namespace)
+        await run_async(try_link(link, config))
+    except BaseException:
+        link.close()
+        raise
+    return client
 
 
 def is_url(target: str | os.PathLike[str]) -> bool:
     return "://" in _text(target)
 
 
-def open_broker(target: str | os.PathLike[str], namespace: str, auto_create: bool) -> Broker:
+def _open_folder(target: str | os.PathLike[str], options: ConnectOptions) -> LocalLink:
     # Here, so that who connects to a server does not load a broker.
+    from penstock.broker.api import Api  # noqa: PLC0415
     from penstock.broker.broker import Broker, BrokerConfig  # noqa: PLC0415
+    from penstock.client.local_link import LocalLink  # noqa: PLC0415
 
-    _check_flag(auto_create)
-    topic_name("any", namespace)  # before a folder is made and locked for nothing
-    return Broker(_text(target), BrokerConfig(auto_create=auto_create))
-
-
-def connect_sync(
-    target: str | os.PathLike[str], namespace: str, auto_create: bool, how: How
-) -> Client:
-    if not is_url(target):
-        how.refuse_for_folder()
-        return Client(open_broker(target, namespace, auto_create), namespace)
-    from penstock.client.remote.connecting import connect_remote  # noqa: PLC0415 - needs an extra
-
-    _refuse_auto_create(auto_create)
-    # Another class with the same methods: tests compare the signatures.
-    return cast(Client, connect_remote(os.fspath(target), namespace, how.config()))
+    if options.api_key is not None or options.tls_ca is not None:
+        raise InvalidInput("api_key and tls_ca are for a server; a folder needs neither")
+    _check_flag(options.auto_create)
+    topic_name("any", options.namespace)  # before a folder is made and locked for nothing
+    broker = Broker(_text(target), BrokerConfig(auto_create=options.auto_create))
+    return LocalLink(Api(broker))
 
 
-async def connect_async(
-    target: str | os.PathLike[str], namespace: str, auto_create: bool, how: How
-) -> AsyncClient:
-    if not is_url(target):
-        how.refuse_for_folder()
-        opening = asyncio.ensure_future(
-            asyncio.to_thread(open_broker, target, namespace, auto_create)
-        )
-        try:
-            broker = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            opening.add_done_callback(_close_unwanted)
-            raise
-        return AsyncClient(broker, namespace)
-    from penstock.client.remote.connecting import connect_remote_async  # noqa: PLC0415
-
-    _refuse_auto_create(auto_create)
-    client = await connect_remote_async(os.fspath(target), namespace, how.config())
-    return cast(AsyncClient, client)
-
-
-def _close_unwanted(opening: asyncio.Future[Broker]) -> None:
+def _close_unwanted(opening: asyncio.Future[LocalLink]) -> None:
     """Nobody waits for the broker any more, and its folder would stay locked."""
     if not opening.cancelled() and opening.exception() is None:
         opening.get_loop().run_in_executor(None, opening.result().close)
 
 
-class How:
-    """What only a connection to a server takes."""
+def _url(target: str | os.PathLike[str], options: ConnectOptions) -> str:
+    _check_flag(options.auto_create)
+    if options.auto_create:
+        raise InvalidInput("auto_create is for a folder; for a server it is a setting of its own")
+    return os.fspath(target)
 
-    def __init__(
-        self,
-        api_key: str | None,
-        timeout: Duration,
-        retry_for: Duration,
-        tls_ca: str | os.PathLike[str] | None,
-    ) -> None:
-        self._api_key = api_key
-        self._timeout = timeout
-        self._retry_for = retry_for
-        self._tls_ca = None if tls_ca is None else os.fspath(tls_ca)
 
-    def refuse_for_folder(self) -> None:
-        if self._api_key is not None or self._tls_ca is not None:
-            raise InvalidInput("api_key and tls_ca are for a server; a folder needs neither")
+def _http_config(options: ConnectOptions) -> HttpConfig:
+    from penstock.client.http.connecting import HttpConfig  # noqa: PLC0415
 
-    def config(self) -> RemoteConfig:
-        from penstock.client.remote.connecting import remote_config  # noqa: PLC0415
-
-        return remote_config(self._api_key, self._timeout, self._retry_for, self._tls_ca)
+    return HttpConfig(
+        api_key=options.api_key,
+        timeout_ms=max(1, parse_ns(options.timeout, "timeout") // 1_000_000),
+        retry_for_ms=parse_ns(options.retry_for, "retry_for") // 1_000_000,
+        tls_ca=None if options.tls_ca is None else os.fspath(options.tls_ca),
+    )
 
 
 def _text(target: str | os.PathLike[str]) -> str:
@@ -107,9 +138,3 @@ def _text(target: str | os.PathLike[str]) -> str:
 def _check_flag(auto_create: object) -> None:
     if not isinstance(auto_create, bool):
         raise InvalidInput(f"auto_create is {auto_create!r:.100}; it must be True or False")
-
-
-def _refuse_auto_create(auto_create: bool) -> None:
-    _check_flag(auto_create)
-    if auto_create:
-        raise InvalidInput("auto_create is for a folder; for a server it is a setting of its own")

@@ -5,28 +5,28 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import mmh3
 import msgspec
 
-from penstock.model.names import TopicName
-from penstock.model.settings import parse_ttl_us
-from penstock.model.published import ProducerSequence as ProducerOf
-from penstock.client.faces import AsyncClosing, Closing
+from penstock.client.closing import AsyncClosing, Closing
+from penstock.client.link import Link
+from penstock.client.waiting import Pause, Steps, run, run_async
 from penstock.config import LogConfig
 from penstock.durations import Duration
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput, PenstockError, TopicNotFound
 from penstock.log.appender import BufferedAppender, Sent
 from penstock.log.base import DONE, Appendable, Appended
+from penstock.model.calls import DescribeTopic
+from penstock.model.names import TopicName
+from penstock.model.published import Placed, ProducerSequence
+from penstock.model.settings import TopicSettings, parse_ttl_us
 from penstock.record.batch import Batch
-
-if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
-    from penstock.broker.topic import Topic
 
 Acks = Literal["none", "leader", "all"]
 
@@ -53,6 +53,82 @@ class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
                 )
 
 
+class ProducedTopic:
+    """What a producer knows of its topic, and how it sends to it. For threads and event loops."""
+
+    def __init__(self, link: Link, name: TopicName, config: ProducerConfig) -> None:
+        self._link = link
+        self._name = name
+        self._config = config
+        self.settings = TopicSettings()
+        """The true ones once they were asked for."""
+
+    @property
+    def partitions(self) -> int:
+        return max(self.settings.partitions, self._link.partitions(self._name))
+
+    def now_us(self) -> int:
+        return self._link.clock.wall_ns() // 1000
+
+    def look_up(self) -> Steps[None]:
+        call = DescribeTopic(namespace=self._name.namespace, topic=self._name.topic)
+        try:
+            described = yield from self._link.ask(call)
+        except TopicNotFound:
+            # Where topics are made on demand, publishing nothing makes this one.
+            yield from self._link.publish(self._name, Batch.build([]))
+            described = yield from self._link.ask(call)
+        self.settings = described.settings
+
+    def append(self, batch: Batch, number: int, identity: ProducerIdentity) -> Steps[Appended]:
+        """Store a batch in a partition, once."""
+        try:
+            placed = yield from self._publish(batch, number, identity)
+        except BaseException:
+            identity.renew()
+            raise
+        identity.sequence += len(batch)
+        first = placed.first_offset
+        durable = placed.durable if self._config.acks == "all" else DONE
+        return Appended(first, first + len(batch), 0, placed.ulid, durable)
+
+    def _publish(self, batch: Batch, number: int, identity: ProducerIdentity) -> Steps[Placed]:
+        """Where the batch is; what can pass is tried again, here or by the link itself."""
+        producer = ProducerSequence(identity.producer_id, 0, identity.sequence)
+        retries = 0 if self._link.retries else self._config.retries
+        for attempt in range(retries + 1):
+            try:
+                (placed,) = yield from self._link.publish(
+                    self._name,
+                    batch,
+                    partition=number,
+                    producer=producer,
+                    wait=False,
+                    retry_for_s=None if self._config.retries else 0.0,
+                )
+                break
+            except PenstockError as exc:
+                if not exc.retriable or attempt == retries:
+                    raise
+                yield Pause(self._config.retry_backoff_ms * 2**attempt / 1000)
+        return placed
+
+
+class ProducerIdentity:
+    """Who sends to a partition, and the number of the next message.
+
+    A batch whose fate is not known ends it: were the next one sent under the same number, it could
+    be taken for a copy of the lost one.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self.producer_id = random.getrandbits(62) + 1
+        self.sequence = 0
+
+
 class Producer(Closing):
     """Sends messages to a topic. Any thread may send; leaving the `with` block flushes.
 
@@ -62,13 +138,16 @@ class Producer(Closing):
     to it that it is not stored twice. Errors come from `result()`, `flush()` and `close()`.
     """
 
-    def __init__(self, broker: Broker, name: TopicName, config: ProducerConfig) -> None:
-        self._broker = broker
-        self._topic: Topic = broker.topic(name)
-        self._id = new_producer_id()
-        self._gather(config)
-
-    def _gather(self, config: ProducerConfig) -> None:
+    def __init__(
+        self,
+        topic: ProducedTopic,
+        config: ProducerConfig,
+        sink: Callable[[int], Appendable] | None = None,
+    ) -> None:
+        """The topic was looked up. `sink` makes where the batches of a partition go: by default
+        they are sent by the thread that fills a batch, or by the one that sees to lingering."""
+        self._topic = topic
+        self._sink = sink or self._sending_sink
         self._config = config
         self._turn = count()
         self._appenders: list[BufferedAppender] = []
@@ -93,7 +172,7 @@ class Producer(Closing):
         if key is None and headers is None and priority == 2 and ttl is None:
             sent = appender.send_value(value)
         else:
-            expires_at_us = None if ttl is None else self._now_us() + parse_ttl_us(ttl)
+            expires_at_us = None if ttl is None else self._topic.now_us() + parse_ttl_us(ttl)
             sent = appender.send(
                 value, key, headers=headers, priority=priority, expires_at_us=expires_at_us
             )
@@ -132,10 +211,10 @@ class Producer(Closing):
 
     def _open_appenders(self) -> None:
         """One for each partition, also for those that were added."""
-        if len(self._appenders) == self._partitions():
+        if len(self._appenders) == self._topic.partitions:
             return
         with self._opening:
-            for number in range(len(self._appenders), self._partitions()):
+            for number in range(len(self._appenders), self._topic.partitions):
                 self._appenders.append(
                     BufferedAppender(
                         self._sink(number),
@@ -146,30 +225,38 @@ class Producer(Closing):
                 )
             self._is_alone = len(self._appenders) == 1
 
-    # Where the topic is: here, or, in a subclass, far away.
+    def _sending_sink(self, number: int) -> Appendable:
+        return _SendingSink(self, number)
 
-    def _partitions(self) -> int:
-        return len(self._topic.partitions)
 
-    def _sink(self, number: int) -> Appendable:
-        return _PartitionSink(self, number)
+class _SendingSink:
+    """Sends the batches of one partition at once."""
 
-    def _now_us(self) -> int:
-        return self._broker.clock.wall_ns() // 1000
+    def __init__(self, producer: Producer, number: int) -> None:
+        self.config: LogConfig = producer._topic.settings.log_config()
+        self._producer = producer  # the client must find it as long as there is something to send
+        self._topic = producer._topic
+        self._number = number
+        self._identity = ProducerIdentity()
+
+    def append(self, batch: Batch) -> Appended:
+        return run(self._topic.append(batch, self._number, self._identity))
 
 
 class AsyncProducer(AsyncClosing):
     """Sends messages to a topic; leaving the `async with` block flushes.
 
     It looks its topic up at the start of the block, or when it is awaited itself. Then `send`
-    gathers and does not wait, but for the write of a batch that is full; whoever wants to know
-    awaits `flush`, or `result` of what `send` returned.
+    gathers and never waits: a task for each partition sends. Whoever wants to know awaits `flush`,
+    or `result` of what `send` returned.
     """
 
-    def __init__(self, open_: Callable[[], Awaitable[Producer]]) -> None:
-        self._open = open_
+    def __init__(self, topic: ProducedTopic, config: ProducerConfig) -> None:
+        self._topic = topic
+        self._config = config
         self._opening = asyncio.Lock()
         self._opened: Producer | None = None
+        self._outboxes: list[_Outbox] = []
 
     def send(
         self,
@@ -190,15 +277,26 @@ class AsyncProducer(AsyncClosing):
     async def flush(self) -> None:
         """Send everything that is waiting. Raises the first error of a batch that failed."""
         if self._opened is not None:
-            await asyncio.to_thread(self._opened.flush)
+            self._opened.flush()
+        errors = [error for outbox in self._outboxes for error in await outbox.drained()]
+        if errors:
+            raise errors[0]
 
     async def result(self, sent: Sent) -> int:
         """The offset of a message, once it is as safe as `acks` says."""
-        return await asyncio.to_thread(sent.result)
+        if self._opened is not None and not sent.pending.is_written:
+            self._opened.flush()
+        if sent.pending.appended is not None:
+            # Shielded: the others of its batch wait for the same.
+            await asyncio.shield(asyncio.wrap_future(sent.pending.appended.durable))
+        return sent.result()
 
     async def close(self) -> None:
-        if self._opened is not None:
-            await asyncio.to_thread(self._opened.close)
+        try:
+            await self.flush()
+        finally:
+            if self._opened is not None:
+                self._opened.close()
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
@@ -206,41 +304,80 @@ class AsyncProducer(AsyncClosing):
     async def __aenter__(self) -> Self:
         async with self._opening:
             if self._opened is None:
-                self._opened = await self._open()
+                await run_async(self._topic.look_up())
+                loop = asyncio.get_running_loop()
+                self._opened = Producer(
+                    self._topic, self._config, lambda number: self._outbox(number, loop)
+                )
                 self.send = self._opened.send  # type: ignore[method-assign] # the short way
         return self
 
+    def _outbox(self, number: int, loop: asyncio.AbstractEventLoop) -> Appendable:
+        outbox = _Outbox(self, number, loop)
+        self._outboxes.append(outbox)
+        return outbox
 
-class _PartitionSink:
-    """Where the batches of one partition go: numbered, and sent again when that may help."""
 
-    def __init__(self, producer: Producer, number: int) -> None:
-        self.config: LogConfig = producer._topic.partitions[number].log.config
+class _Outbox:
+    """The batches of one partition on their way, in order. Any thread may append."""
+
+    def __init__(
+        self, producer: AsyncProducer, number: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.config: LogConfig = producer._topic.settings.log_config()
         self._producer = producer  # the client must find it as long as there is something to send
-        self._broker = producer._broker
         self._topic = producer._topic
         self._number = number
-        self._producer_id = producer._id
-        self._sending = producer._config
-        self._sequence = 0
+        self._loop = loop
+        self._identity = ProducerIdentity()
+        self._queue: deque[tuple[Batch, _Promised]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self._errors: list[PenstockError] = []
 
-    def append(self, batch: Batch) -> Appended:
-        producer = ProducerOf(self._producer_id, 0, self._sequence)
-        for attempt in range(self._sending.retries + 1):
+    def append(self, batch: Batch) -> Any:
+        promised = _Promised()
+        self._queue.append((batch, promised))
+        self._loop.call_soon_threadsafe(self._send_on)
+        return promised
+
+    async def drained(self) -> list[PenstockError]:
+        """When all is sent: what went wrong since the last time."""
+        self._send_on()
+        if self._task is not None:
+            await asyncio.shield(self._task)
+        errors, self._errors = self._errors, []
+        return errors
+
+    def _send_on(self) -> None:
+        if self._queue and (self._task is None or self._task.done()):
+            self._task = self._loop.create_task(self._send())
+
+    async def _send(self) -> None:
+        while self._queue:
+            batch, promised = self._queue.popleft()
+            steps = self._topic.append(batch, self._number, self._identity)
             try:
-                (placed,) = self._broker.publish(
-                    self._topic.name, batch, partition=self._number, producer=producer
-                )
-                break
+                appended = await run_async(steps)
+                await asyncio.wrap_future(appended.durable)
             except PenstockError as exc:
-                if not exc.retriable or attempt == self._sending.retries:
-                    raise
-                time.sleep(self._sending.retry_backoff_ms * 2**attempt / 1000)
-        self._sequence += len(batch)
-        durable = placed.durable if self._sending.acks == "all" else DONE
-        first = placed.first_offset
-        return Appended(first, first + len(batch), 0, placed.ulid, durable)
+                self._errors.append(exc)
+                promised.durable.set_exception(exc)
+            except BaseException as exc:
+                promised.durable.set_exception(exc)
+                raise
+            else:
+                promised.offset = appended.first_offset
+                promised.durable.set_result(None)
 
 
-def new_producer_id() -> int:
-    return random.getrandbits(62) + 1
+class _Promised:
+    """An `Appended` whose offset is known when it is durable."""
+
+    def __init__(self) -> None:
+        self.durable: Future[None] = Future()
+        self.offset = -1
+
+    @property
+    def first_offset(self) -> int:
+        self.durable.result()
+        return self.offset

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from penstock.client.carried import Carried
+from penstock.client.payload import DeliveredPayload
 from penstock.errors import InvalidInput
 from penstock.group.assignment import TopicPartition
 from penstock.record.batch import Message
@@ -14,7 +14,7 @@ from penstock.record.batch import Message
 _logger = logging.getLogger("penstock.client")
 
 
-class StreamMessage(Carried):
+class StreamMessage(DeliveredPayload):
     """A message of a stream. It needs no ack: reading on is what counts."""
 
     __slots__ = ("_message", "partition", "topic")

@@ -2,18 +2,19 @@
 
 An operation is a generator that yields what it waits for and is sent what came of it: of a future,
 whether it was there in time; of a request to a server, the answer.
-`blocking` makes a method of it, `awaiting` a coroutine.
+`run` drives it in a thread, `run_async` on an event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -47,16 +48,54 @@ class Wait(NamedTuple):
         return self.future.done()
 
 
-class Turn(NamedTuple):
-    """A lock, of threads or of an event loop: wait until it is free, and take it."""
+class Aside(NamedTuple):
+    """A call that may take a while: a thread makes it itself, an event loop has it made."""
 
-    lock: Any
+    function: Callable[..., Any]
+    argument: Any
+
+    def block(self) -> Any:
+        return self.function(self.argument)
+
+    async def wait(self) -> Any:
+        calling = asyncio.ensure_future(asyncio.to_thread(self.function, self.argument))
+        try:
+            return await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            await asyncio.wait([calling])  # what comes next must not overtake it
+            raise
+
+
+class Turn(NamedTuple):
+    """A lock: wait until it is free, and take it. It is held for short, so that an event loop
+    rarely has to have a thread wait for it."""
+
+    lock: threading.Lock
 
     def block(self) -> None:
         self.lock.acquire()
 
     async def wait(self) -> None:
-        await self.lock.acquire()
+        if self.lock.acquire(blocking=False):
+            return
+        taking = asyncio.ensure_future(asyncio.to_thread(self.lock.acquire))
+        try:
+            await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(lambda _: self.lock.release())
+            raise
+
+
+class Pause(NamedTuple):
+    """Some time passes."""
+
+    seconds: float
+
+    def block(self) -> None:
+        time.sleep(self.seconds)
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.seconds)
 
 
 Steps: TypeAlias = Generator[Step, Any, T]
@@ -116,45 +155,3 @@ async def run_async(steps: Steps[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
-
-
-def blocking(
-    operation: Callable[Concatenate[S, P], Steps[T]],
-) -> Callable[Concatenate[S, P], T]:
-    _show_public_name(operation)
-
-    @wraps(operation)
-    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(operation(self, *args, **kwargs))
-
-    return method
-
-
-def awaiting(
-    operation: Callable[Concatenate[S, P], Steps[T]],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    _show_public_name(operation)
-
-    @wraps(operation)
-    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await run_async(operation(self, *args, **kwargs))
-
-    return method
-
-
-def threaded(
-    function: Callable[Concatenate[S, P], T],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """A call that may take a while and waits for nothing: on a thread beside the event loop."""
-
-    @wraps(function)
-    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(function, self, *args, **kwargs)
-
-    return method
-
-
-def _show_public_name(operation: Callable[..., Any]) -> None:
-    """Let help() and the error of a wrong call name the method that people call."""
-    operation.__name__ = operation.__name__.removeprefix("ask_").lstrip("_")
-    operation.__qualname__ = operation.__qualname__.replace("._", ".").replace(".ask_", ".")

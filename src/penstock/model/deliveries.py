@@ -8,8 +8,12 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from penstock.durations import Duration, parse_ns
+from penstock.errors import InvalidInput
 from penstock.model.values import Seconds, Small, Whole
 from penstock.record.batch import Batch
+
+WAIT_MS_MAX = 30_000
 
 Verb: TypeAlias = Literal["ack", "nack", "reject", "extend"]
 
@@ -97,3 +101,13 @@ class Settling(msgspec.Struct, frozen=True):
 
     refused: list[Refusal]
     durable: Sequence[Future[None]]
+
+
+def poll_seconds(wait: Duration) -> float:
+    """How long a receive or a fetch may wait for messages."""
+    if type(wait) is int and not wait:
+        return 0.0
+    wait_ns = parse_ns(wait, "wait")
+    if wait_ns > WAIT_MS_MAX * 1_000_000:
+        raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
+    return wait_ns / 1e9

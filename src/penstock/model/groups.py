@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -117,6 +118,13 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[FetchedPart]
     woken: bool
     """The member should heartbeat now."""
+
+    def has_moved(self, wanted: Sequence[PartitionOffset]) -> bool:
+        """Whether there is something to read, or a position to look for."""
+        return any(
+            part.out_of_range or part.next_offset > at.offset
+            for part, at in zip(self.parts, wanted, strict=True)
+        )
 
 
 def standing_of(seen: MemberStanding) -> Standing:

@@ -13,6 +13,7 @@ from penstock.model.values import Place
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
 
 _OFFSET_MAX = (1 << 63) - 1
+_ALLOWED = 'a position is "earliest", "latest", an offset or a datetime; not {!r:.100}'
 
 
 def parse_position(given: Place | datetime, name: str = "position") -> Start:
@@ -28,13 +29,13 @@ def parse_position(given: Place | datetime, name: str = "position") -> Start:
         return AtTime(parse_us(value, name))
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _OFFSET_MAX:
         return AtOffset(value)
-    raise InvalidInput(
-        f'a position is "earliest", "latest", an offset or a datetime; not {given!r:.100}'
-    )
+    raise InvalidInput(_ALLOWED.format(given))
 
 
 def place_of(position: Position) -> Place:
     """A position as a call carries it, or InvalidInput."""
+    if isinstance(position, str) and position not in ("earliest", "latest"):
+        raise InvalidInput(_ALLOWED.format(position))
     parse_position(position)
     return position.isoformat() if isinstance(position, datetime) else position
 

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from penstock import errors
-from penstock.errors import PenstockError
+from penstock.errors import DeliveryError, PenstockError
+from penstock.model.deliveries import Refusal
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -115,4 +116,11 @@ def make_error(code: str, detail: str, fields: dict[str, Any]) -> PenstockError:
     error = kind.__new__(kind)
     Exception.__init__(error, detail)
     error.__dict__.update(fields)
+    return error
+
+
+def refusal_error(refusal: Refusal) -> DeliveryError:
+    """Why a message could not be settled, as the exception."""
+    error = make_error(refusal.code, refusal.detail, {"offset": refusal.offset})
+    assert isinstance(error, DeliveryError)
     return error

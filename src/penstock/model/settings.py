@@ -13,6 +13,7 @@ from penstock.delivery.queue import Policy
 from penstock.durations import Duration, parse_ms, parse_ns
 from penstock.errors import InvalidInput
 from penstock.model.names import group_name
+from penstock.model.values import Seconds
 from penstock.spelling import nearest
 
 RetentionMode = Literal["time", "consumed"]
@@ -21,7 +22,6 @@ SettingsGiven: TypeAlias = dict[str, Any]
 
 PARTITIONS_MAX = 10_000
 VISIBILITY_MS_MAX = 12 * 3600 * 1000
-WAIT_MS_MAX = 30_000
 TTL_MS_MAX = 1 << 40
 MESSAGE_BYTES_MAX = 64 << 20
 _LETTER_BYTES_MAX = MESSAGE_BYTES_MAX + (1 << 20)  # with the story of its failure
@@ -128,6 +128,27 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "codec": get_args(CodecName),
     "retention_mode": get_args(RetentionMode),
 }
+
+
+def _settings_schema() -> type[msgspec.Struct]:
+    """All settings as people write them; what is left out stays as it is."""
+    names = {stored: given for given, stored in _DURATIONS.items()}
+    fields: list[Any] = []
+    for field in msgspec.structs.fields(TopicSettings):
+        name = names.get(field.name, field.name)
+        kind: Any = field.type
+        if field.name in names:
+            kind = Seconds | None if name in _NONE_ALLOWED else Seconds
+        elif name == "backoff":
+            kind = tuple[Seconds, float, Seconds]
+        fields.append((name, kind | msgspec.UnsetType, msgspec.UNSET))
+    return msgspec.defstruct(
+        "Settings", fields, frozen=True, kw_only=True, forbid_unknown_fields=True
+    )
+
+
+SETTINGS_SCHEMA = _settings_schema()
+"""What the settings of a topic look like in JSON; for descriptions, they are parsed below."""
 
 
 def parse_settings(given: dict[str, Any], base: TopicSettings | None = None) -> TopicSettings:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.broker.broker import Broker
+from penstock.broker.api import Api
 from penstock.config import ServerConfig
 from penstock.errors import (
     BrokerClosed,
@@ -27,7 +27,7 @@ from penstock.errors import (
 )
 from penstock.server.access_log import AccessLog
 from penstock.server.counting import has_more_items, too_many
-from penstock.server.endpoints import Call, Endpoint, Router
+from penstock.server.endpoints import Endpoint, HttpRequest, Router
 from penstock.server.http import (
     JSON_TYPE,
     NOTHING,
@@ -39,7 +39,6 @@ from penstock.server.http import (
 )
 from penstock.server.keys import Key, KeyStore
 from penstock.server.limits import Limiter
-from penstock.server.members import Members
 from penstock.server.metrics import MeteredFiles, Requests
 from penstock.server.openapi import describe
 from penstock.server.polls import Polls
@@ -60,7 +59,7 @@ class Door:
 
     def __init__(
         self,
-        broker: Broker,
+        api: Api,
         config: ServerConfig,
         keys: KeyStore,
         *,
@@ -68,12 +67,11 @@ class Door:
         files: MeteredFiles | None = None,
     ) -> None:
         """`files`: the disk of the broker, if it keeps a watch on itself."""
-        self.broker = broker
+        self.api = api
         self.config = config
         self.keys = keys
         self.files = files
-        self.polls = Polls(broker, config.polls_max)
-        self.members = Members(broker)
+        self.polls = Polls(api, config.polls_max)
         self.requests = Requests()
         self.stopping = False
         self._description: bytes | None = None
@@ -99,7 +97,7 @@ class Door:
                 key = self._authenticate(request)
                 if key is not None:  # who is not let in is known from here on, and in the log
                     self._admit(key, endpoint, parameters)
-            call = Call(self, request, parameters, key)
+            call = HttpRequest(self, request, parameters, key)
             self._parse(call, endpoint)
             outcome = endpoint.handler(call)
             if isinstance(outcome, _LATER):
@@ -191,7 +189,7 @@ class Door:
                 f"key {key.name!r} ({key.role}) does not allow to {endpoint.right}{where}"
             )
 
-    def _parse(self, call: Call, endpoint: Endpoint) -> None:
+    def _parse(self, call: HttpRequest, endpoint: Endpoint) -> None:
         request = call.request
         if request.query:
             call.options = _options(endpoint, parse_query(request.query))

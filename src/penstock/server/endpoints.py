@@ -1,7 +1,7 @@
 """The table of everything that can be asked, and finding the entry for a request.
 
-A handler is a function of a `Call`. It returns a struct, which becomes JSON; an `Answer`; None,
-which is 204; or something to be awaited for one of these. The table is also what the OpenAPI
+A handler is a function of an `HttpRequest`. It returns a struct, which becomes JSON; an `Answer`;
+None, which is 204; or something to be awaited for one of these. The table is also what the OpenAPI
 description is made from.
 """
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from penstock.model.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
 from penstock.errors import Forbidden, MethodNotAllowed, NotFound
+from penstock.model.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
 from penstock.server.http import Request, decode
 from penstock.server.keys import Key, Right
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
+    from penstock.broker.api import Api
     from penstock.server.door import Door
 
 V1 = "/v1"
@@ -26,7 +26,7 @@ _CACHED_MAX = 4096
 _PARAMETER = "{}"
 
 
-class Call:
+class HttpRequest:
     """One request on its way through a handler."""
 
     __slots__ = ("body", "door", "key", "options", "parameters", "request")
@@ -45,12 +45,19 @@ class Call:
         """The JSON body, as the struct that the endpoint names."""
 
     @property
-    def broker(self) -> Broker:
-        return self.door.broker
+    def api(self) -> Api:
+        return self.door.api
 
     @property
     def namespace(self) -> str:
         return self.parameters.get("namespace", DEFAULT_NAMESPACE)
+
+    def namespace_or(self, default: str | None) -> str | None:
+        """The namespace in the path. Where there is none: that which the key is good for, if the
+        question is about all."""
+        if default is None and self.key is not None:
+            default = self.key.namespace
+        return self.parameters.get("namespace", default)
 
     @property
     def topic(self) -> TopicName:
@@ -70,7 +77,7 @@ class Call:
 
 
 Outcome = Any
-Handler = Callable[[Call], Outcome | Awaitable[Outcome]]
+Handler = Callable[[HttpRequest], Outcome | Awaitable[Outcome]]
 HandlerType = TypeVar("HandlerType", bound=Handler)
 
 

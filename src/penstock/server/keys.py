@@ -26,9 +26,9 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from penstock.model.names import topic_name
 from penstock.errors import InvalidInput, KeyExists, KeyNotFound, KeysUnreadable
 from penstock.log.files import DiskFiles
+from penstock.model.names import topic_name
 
 Role = Literal["admin", "producer", "consumer", "readonly"]
 Right = Literal["describe", "look", "publish", "consume", "manage"]

@@ -17,9 +17,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from penstock.model.stats import GroupStats, TopicStats
-from penstock.errors import TopicNotFound
 from penstock.log.files import Buffer, DiskFile, DiskFiles
+from penstock.model.stats import GroupStats, TopicStats
 
 if TYPE_CHECKING:
     from penstock.server.door import Door
@@ -165,12 +164,8 @@ class _Everything(Collector):
 
     def _topics(self) -> Iterator[Metric]:
         families = _TopicFamilies()
-        broker = self._door.broker
-        for topic in broker.open_topics():
-            try:
-                families.add(broker.stats(topic.name))
-            except TopicNotFound:  # deleted just now
-                continue
+        for stats in self._door.api.each_topic():
+            families.add(stats)
         return families.all()
 
     def _latencies(self) -> Iterator[Metric]:
@@ -186,7 +181,7 @@ class _Everything(Collector):
             ),
         }
         names = [*(str(edge_us / 1e6) for edge_us in EDGES_US), "+Inf"]
-        for total in self._door.broker.latencies.totals():
+        for total in self._door.api.latency_totals():
             histogram = total.histogram
             counts = [*histogram.below(EDGES_US), histogram.count]
             families[total.kind].add_metric(
@@ -197,7 +192,6 @@ class _Everything(Collector):
         yield from families.values()
 
     def _streams(self) -> Iterator[Metric]:
-        streams = self._door.broker.streams
         lag = GaugeMetricFamily(
             "penstock_stream_lag",
             "Messages that a stream group has not committed.",
@@ -206,8 +200,8 @@ class _Everything(Collector):
         members = GaugeMetricFamily(
             "penstock_stream_members", "Members of a stream group.", labels=["group"]
         )
-        for name in streams.groups():
-            group = streams.describe(name)
+        for group in self._door.api.each_stream_group():
+            name = group.group
             members.add_metric([name], len(group.members))
             for place, behind in group.lag.items():
                 lag.add_metric([name, place.topic, str(place.partition)], behind)

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from penstock import __version__
+from penstock.model.problem import PROBLEM_TYPE, Problem
 from penstock.server.endpoints import Endpoint, paths
 from penstock.server.http import JSON_TYPE
 from penstock.wire.columns import ARROW_TYPE
-from penstock.model.problem import PROBLEM_TYPE, Problem
 
 _REF = "#/components/schemas/{name}"
 _BINARY = {"type": "string", "format": "binary"}
@@ -173,11 +173,17 @@ def _add_texts(types: list[Any], components: dict[str, Any]) -> None:
 
 
 def _texts(kind: type) -> dict[str, str]:
+    """The docstrings of a struct's fields, or of those of the call that it was made from."""
+    kind = getattr(kind, "described_by", kind)
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not issubclass(base, msgspec.Struct) or base is msgspec.Struct:
             continue
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        try:
+            source = inspect.getsource(base)
+        except (OSError, TypeError):  # it was made, not written
+            continue
+        (definition,) = ast.parse(textwrap.dedent(source)).body
         assert isinstance(definition, ast.ClassDef)
         field = None
         for line in definition.body:

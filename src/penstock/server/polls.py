@@ -12,13 +12,12 @@ import threading
 from asyncio import Future, TimerHandle
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from penstock.broker.broker import Broker
+from penstock.broker.api import Api
+from penstock.errors import Unavailable
 from penstock.model.names import TopicName
-from penstock.broker.topic import Topic
-from penstock.errors import PenstockError, Unavailable
 
 T = TypeVar("T")
 
@@ -61,24 +60,34 @@ class Poll(Generic[T]):
         if not self.future.done():
             self.future.set_result(self.answer(None))
 
+    def end_when(self, api: Api, group: str, member_id: str) -> None:
+        """End when a member of a stream group should heartbeat, whichever thread knows it."""
+        loop = self.future.get_loop()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self.end)
+
+        stop = api.on_wake(group, member_id, wake)
+        self.future.add_done_callback(lambda _: stop())
+
 
 class _Watched:
     """A topic that somebody waits for."""
 
-    __slots__ = ("lines", "news_is_due", "stop", "topic")
+    __slots__ = ("lines", "news_is_due", "stop")
 
     def __init__(self) -> None:
         self.lines: dict[Hashable, OrderedDict[Poll[Any], None]] = {}
         self.stop: Callable[[], None] = lambda: None
-        self.topic: Topic | None = None
         self.news_is_due = False
 
 
 class Polls:
     """All of it happens on one event loop; only news come from other threads."""
 
-    def __init__(self, broker: Broker, polls_max: int) -> None:
-        self._broker = broker
+    def __init__(self, api: Api, polls_max: int) -> None:
+        self._api = api
         self._polls_max = polls_max
         self._watched: dict[TopicName, _Watched] = {}
         self._open: set[Poll[Any]] = set()
@@ -124,7 +133,7 @@ class Polls:
         watched = self._watched.get(name)
         if watched is None:
             watched = _Watched()
-            self._listen(name, watched)
+            watched.stop = self._api.on_news(name, partial(self._heard, name, watched))
             self._watched[name] = watched
         watched.lines.setdefault(poll.line, OrderedDict())[poll] = None
 
@@ -158,21 +167,9 @@ class Polls:
         watched.news_is_due = False  # before anybody looks: what comes now is told again
         if self._watched.get(name) is not watched:
             return
-        self._follow(name, watched)
         for line in list(watched.lines.values()):
             while line:
                 poll = next(iter(line))
                 if not poll.attempt():
                     break
                 self._leave(poll)
-
-    def _follow(self, name: TopicName, watched: _Watched) -> None:
-        """Listen to the topic that has the name now: it may have been deleted and made again."""
-        with suppress(PenstockError):  # it is gone; each poll is told so by its attempt
-            if self._broker.topic(name) is not watched.topic:
-                watched.stop()
-                self._listen(name, watched)
-
-    def _listen(self, name: TopicName, watched: _Watched) -> None:
-        watched.stop = self._broker.on_news(name, lambda: self._heard(name, watched))
-        watched.topic = self._broker.topic(name)

@@ -23,6 +23,7 @@ from typing import Any
 
 import uvicorn
 
+from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.config import ServerConfig
 from penstock.errors import InvalidInput, PortInUse
@@ -62,7 +63,13 @@ def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> N
             log = AccessLog(sys.stdout.buffer, failures_only=config.log_level != "info")
             if config.log_level == "debug":
                 log = AccessLog(sys.stdout.buffer)
-            door = Door(broker, config, keys, log=log, files=files)
+            door = Door(
+                Api(broker, answer_bytes_max=config.body_bytes_max),
+                config,
+                keys,
+                log=log,
+                files=files,
+            )
             gc.collect()
             gc.freeze()  # what is there now stays: no need to search it for garbage ever again
             try:

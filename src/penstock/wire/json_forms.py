@@ -6,13 +6,20 @@ base64 under a name of its own. Everything else that the API takes and gives is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.log.base import Damage
-from penstock.model.groups import StreamGroup, StreamGroupView, group_of, group_view
+from penstock.model.groups import (
+    Fetched,
+    FetchedPart,
+    StreamGroup,
+    StreamGroupView,
+    group_of,
+    group_view,
+)
 from penstock.model.letters import Letter, LetterPage, Origin
 from penstock.model.messages import DelayedMessage, DelayedPage, MessagePage
 from penstock.model.values import (
@@ -105,6 +112,26 @@ class LetterPageView(msgspec.Struct, frozen=True, kw_only=True):
     """The `after` of the next page; null: that was all."""
 
 
+class FetchedPartView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one partition gave. As Arrow, `rows` says how many rows of the table are from it."""
+
+    topic: str
+    partition: int
+    next_offset: int
+    start: int
+    end: int
+    out_of_range: bool = False
+    """The position is no longer, or not yet, in the log."""
+    rows: int = 0
+    messages: list[MessageView] = []
+
+
+class FetchedView(msgspec.Struct, frozen=True, kw_only=True):
+    parts: list[FetchedPartView]
+    woken: bool
+    """The member should heartbeat now."""
+
+
 def view(message: Message) -> MessageView:
     return MessageView(**_parts(message))
 
@@ -166,6 +193,48 @@ def page_of(seen: MessagePageView, batches: list[Batch]) -> MessagePage:
         end=seen.end,
         damage=[Damage(**msgspec.structs.asdict(each)) for each in seen.damage],
     )
+
+
+def fetched_view(fetched: Fetched, *, with_messages: bool = True) -> FetchedView:
+    """Without its messages where they go beside it, as columns."""
+    parts = [
+        FetchedPartView(
+            topic=part.topic,
+            partition=part.partition,
+            next_offset=part.next_offset,
+            start=part.start,
+            end=part.end,
+            out_of_range=part.out_of_range,
+            rows=sum(map(len, part.batches)),
+            messages=[view(message) for batch in part.batches for message in batch.messages()]
+            if with_messages
+            else [],
+        )
+        for part in fetched.parts
+    ]
+    return FetchedView(parts=parts, woken=fetched.woken)
+
+
+def fetched_of(seen: FetchedView, batches: Iterable[Batch]) -> Fetched:
+    """The batches are those of the parts, one after the other."""
+    left = iter(batches)
+    parts = []
+    for part in seen.parts:
+        some: list[Batch] = []
+        while sum(map(len, some)) < part.rows:
+            some.append(next(left))
+        parts.append(
+            FetchedPart(
+                topic=part.topic,
+                partition=part.partition,
+                next_offset=part.next_offset,
+                start=part.start,
+                end=part.end,
+                out_of_range=part.out_of_range,
+                batches=some,
+            )
+        )
+    return Fetched(parts=parts, woken=seen.woken)
 
 
 def letter_view(letter: Letter) -> LetterView:

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.model.names import group_name, topic_name
 from penstock.delivery.backoff import Backoff
 from penstock.durations import Duration, parse_ms, parse_ns
 from penstock.errors import InvalidInput
+from penstock.model.names import group_name, topic_name
 from penstock.worker.handlers import Handler
 from penstock.worker.outcomes import Policy
 from penstock.worker.runner import Runner

@@ -13,7 +13,7 @@ from penstock.record.schema import Priority
 from penstock.worker.bodies import Decode, decoder
 
 if TYPE_CHECKING:
-    from penstock.client.messages import Held
+    from penstock.client.received import Held
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ from penstock.worker.outcomes import ACKED, Outcome, outcome_of
 from penstock.worker.threads import Threads
 
 if TYPE_CHECKING:
-    from penstock.client.async_client import AsyncClient
-    from penstock.client.messages import AsyncReceivedMessage
+    from penstock.client.client import AsyncClient
+    from penstock.client.received import AsyncReceivedMessage
     from penstock.worker.app import App, Consumer
 
 _logger = logging.getLogger("penstock.worker")

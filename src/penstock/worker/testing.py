@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
+from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.model.letters import Letter
 from penstock.client.client import Client
-from penstock.client.messages import ReceivedMessage
-from penstock.client.results import Delayed, Published
+from penstock.client.local_link import LocalLink
+from penstock.client.received import ReceivedMessage
 from penstock.client.waiting import Steps
 from penstock.client.waiting import run as drive
 from penstock.client.waiting import run_async as drive_async
@@ -30,6 +30,8 @@ from penstock.clock import ManualClock
 from penstock.durations import Duration, parse_ns
 from penstock.errors import InvalidInput, TopicNotFound
 from penstock.log.memory import MemoryFiles
+from penstock.model.letters import Letter
+from penstock.model.published import Delayed, Published
 from penstock.worker.bodies import encode
 from penstock.worker.handlers import Delivery
 from penstock.worker.outcomes import Verdict, outcome_of
@@ -79,7 +81,7 @@ class TestBench:
             files=MemoryFiles(),
             housekeeping=False,
         )
-        self.ps = Client(self._broker, app.namespace)
+        self.ps = Client(LocalLink(Api(self._broker)), app.namespace)
         for topic, settings in topics.items():
             self.ps.create_topic(topic, **settings)
         for consumer in app.consumers:
@@ -87,7 +89,8 @@ class TestBench:
 
     def send(self, topic: str, body: object, **options: Any) -> Published | Delayed:
         """Publish a body as a handler of its type reads it. Options as for `publish`."""
-        return self.ps.publish(topic, encode(body), **options)
+        sent: Published | Delayed = self.ps.publish(topic, encode(body), **options)
+        return sent
 
     def run(self, *, within: Duration = 0) -> list[Handled]:
         """Call handlers until nothing is left to do.

@@ -12,15 +12,17 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
+from penstock.broker.api import Api
 from penstock.broker.broker import Broker
+from penstock.client.client import AsyncClient, Client
+from penstock.client.connect import connect_http, connect_http_async
+from penstock.client.http.connecting import HttpConfig
+from penstock.client.local_link import LocalLink
 from penstock.model.names import TopicName
-from penstock.client.async_client import AsyncClient
-from penstock.client.client import Client
-from penstock.client.remote.connecting import RemoteConfig, connect_remote, connect_remote_async
 from tests.integration.server.running import RunningServer
 
 ANSWER_S_MAX = 60
-QUICK = RemoteConfig(retry_for_ms=300)
+QUICK = HttpConfig(retry_for_ms=300)
 
 
 class Door(Protocol):
@@ -40,7 +42,7 @@ class Door(Protocol):
 class SyncDoor:
     def __init__(self, broker: Broker, namespace: str) -> None:
         self._broker = broker
-        self.client: Any = Client(broker, namespace)
+        self.client: Any = Client(LocalLink(Api(broker)), namespace)
 
     def close(self) -> None:
         self.client.close()
@@ -55,7 +57,7 @@ class AsyncDoor:
     def __init__(self, broker: Broker, namespace: str) -> None:
         self._broker = broker
         self._start_loop()
-        self.client: Any = Blocking(AsyncClient(broker, namespace), self._wait)
+        self.client: Any = Blocking(AsyncClient(LocalLink(Api(broker)), namespace), self._wait)
 
     def close(self) -> None:
         if self._thread.is_alive():
@@ -86,7 +88,7 @@ class RemoteDoor:
         self._broker = broker
         self._server = RunningServer(broker, auto_create=broker.config.auto_create)
         # As `penstock.connect` does, but with the time of the test.
-        self.client: Any = connect_remote(self._server.url, namespace, QUICK, broker.clock)
+        self.client: Any = connect_http(self._server.url, namespace, QUICK, broker.clock)
 
     def close(self) -> None:
         self.client.close()
@@ -104,7 +106,7 @@ class AsyncRemoteDoor(AsyncDoor):
         self._broker = broker
         self._server = RunningServer(broker, auto_create=broker.config.auto_create)
         self._start_loop()
-        connecting = connect_remote_async(self._server.url, namespace, QUICK, broker.clock)
+        connecting = connect_http_async(self._server.url, namespace, QUICK, broker.clock)
         self.client = Blocking(self._wait(connecting), self._wait)
 
     def close(self) -> None:

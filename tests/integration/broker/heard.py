@@ -8,8 +8,8 @@ from pathlib import Path
 
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.broker.dead_letters import Letter
-from penstock.model.names import TopicName
 from penstock.clock import ManualClock
+from penstock.model.names import TopicName
 from tests.integration.broker.doomed import GROUPS, ONCE, STREAM_GROUP, TOPICS
 from tests.integration.broker.fates import DELIVERIES_MAX, Fates
 from tests.integration.broker.world import QuickFiles
@@ -138,7 +138,7 @@ def _waiting(broker: Broker, topic: str) -> set[str]:
 def _letters(broker: Broker, topic: str) -> dict[str, dict[str, list[Letter]]]:
     """Dead letters by group and value."""
     found: dict[str, dict[str, list[Letter]]] = {group: defaultdict(list) for group in GROUPS}
-    for letter in broker.dead_letters(TopicName("default", topic)).list():
+    for letter in broker.dead_letters(TopicName("default", topic)).list(1 << 30):
         found[letter.origin.group][_text(letter.value)].append(letter)
     return found
 

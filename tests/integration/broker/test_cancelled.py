@@ -46,11 +46,11 @@ async def cancel(waiting: Any, gate: Gate) -> None:
 
 
 def test_a_folder_is_free_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(connect.open_broker)
+    gate = Gate(connect._open_folder)
 
     async def main() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(connect, "open_broker", gate)
+            patch.setattr(connect, "_open_folder", gate)
             await cancel(penstock.aio.connect(tmp_path).__aenter__(), gate)
         for _ in range(1000):  # until it is closed, on its thread
             try:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.model.names import TopicName
 from penstock.errors import DiskFull, InvalidInput
+from penstock.model.names import TopicName
 from tests.integration.broker.world import World, values
 
 MINUTE = 60

@@ -10,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.errors import BrokerClosed, DiskFull
-from tests.integration.broker.world import Background, World, values
+from tests.integration.broker.world import Background, World, until, values
 
 
 def poll(world: World, group: str = "g", **how: Any) -> Background:
@@ -225,9 +225,7 @@ def test_a_publish_wakes_a_real_broker_at_once(tmp_path: Path) -> None:
     with penstock.connect(tmp_path / "data") as ps:
         ps.create_topic("orders")
         waiting = Background(lambda: ps.receive("orders", "g", wait="20s"))
-        topic = ps._broker.open_topics()[0]
-        while not len(topic.waiters):
-            time.sleep(0.001)
+        until(lambda: len(ps._link._api._broker.open_topics()[0].waiters) > 0)
         began = time.monotonic()
         ps.publish("orders", b"x")
         assert values(waiting.result()) == [b"x"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client import producer
+from penstock.client import waiting
 from penstock.errors import DiskFull
 from tests.integration.broker.world import World, values
 
@@ -24,7 +24,7 @@ def test_a_batch_whose_answer_was_lost_is_stored_once(
         return placed
 
     monkeypatch.setattr(sync.broker, "publish", unheard)
-    monkeypatch.setattr(producer.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(waiting.time, "sleep", lambda seconds: None)
     with sync.ps.producer("orders", linger="1h") as out:
         sent = [out.send(b"one"), out.send(b"two")]
     assert [each.result() for each in sent] == [0, 1]

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from penstock.model.names import TopicName
-from penstock.broker.topic import Producer as ProducerOf
 from penstock.errors import (
     DiskFull,
     InvalidInput,
@@ -21,6 +19,8 @@ from penstock.errors import (
     ProducerFenced,
     TopicNotFound,
 )
+from penstock.model.names import TopicName
+from penstock.model.published import ProducerSequence as ProducerOf
 from penstock.record.batch import Batch
 from tests.integration.broker.world import World, until, values
 
@@ -344,7 +344,7 @@ def test_a_batch_that_failed_leaves_no_gap_in_the_sequence(
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Retries at once; the waits that they would have made."""
     waits: list[float] = []
-    monkeypatch.setattr("penstock.client.producer.time.sleep", waits.append)
+    monkeypatch.setattr("penstock.client.waiting.time.sleep", waits.append)
     return waits
 
 

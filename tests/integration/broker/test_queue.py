@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.client.messages import AsyncReceivedBatch
+from penstock.client.received import AsyncReceivedBatch
 from penstock.errors import (
     AlreadySettled,
     BrokerClosed,

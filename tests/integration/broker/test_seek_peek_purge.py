@@ -132,11 +132,21 @@ def test_a_peek_shows_the_whole_message(orders: Any) -> None:
     assert message.offset == 6
 
 
+def test_a_peek_without_a_partition_shows_all_in_the_order_of_time(world: World) -> None:
+    world.ps.create_topic("orders", partitions=3)
+    for number in range(6):
+        world.ps.publish("orders", b"%d" % number, partition=number % 3)
+        world.pass_(1)
+    assert values(world.ps.peek("orders", limit=100)) == [b"%d" % n for n in range(6)]
+    assert values(world.ps.peek("orders", limit=4)) == [b"0", b"1", b"2", b"3"]
+    assert values(world.ps.peek("orders", at=1)) == [b"3", b"4", b"5"]
+
+
 def test_a_peek_at_a_partition(world: World) -> None:
     world.ps.create_topic("orders", partitions=2)
     world.ps.publish("orders", b"x", partition=1)
     assert values(world.ps.peek("orders", partition=1)) == [b"x"]
-    assert values(world.ps.peek("orders")) == []
+    assert values(world.ps.peek("orders", partition=0)) == []
     with pytest.raises(PartitionNotFound):
         world.ps.peek("orders", partition=2)
     for limit in (-1, "3", 1.0):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.model.names import TopicName
 from penstock.broker.stats import _ready
+from penstock.model.names import TopicName
 from tests.integration.broker.world import World
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.model.names import TopicName
 from penstock.clock import ManualClock
 from penstock.log.files import Buffer, DiskFile, DiskFiles, FileSystem
+from penstock.model.names import TopicName
 from tests.integration.broker.doors import DOORS, Door
 
 NS = 1_000_000_000

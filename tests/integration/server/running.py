@@ -8,6 +8,7 @@ import socket
 import threading
 from typing import Any
 
+from penstock.broker.api import Api
 from penstock.broker.broker import Broker
 from penstock.config import ServerConfig
 from penstock.server.access_log import AccessLog
@@ -30,7 +31,8 @@ class RunningServer:
     ) -> None:
         self.config = ServerConfig(data=os.fspath(broker.folder), port=0, **config)
         self.keys = keys or KeyStore.open(broker.folder)
-        self.door = Door(broker, self.config, self.keys, log=log)
+        api = Api(broker, answer_bytes_max=self.config.body_bytes_max)
+        self.door = Door(api, self.config, self.keys, log=log)
         self.server = Server(self.door)
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=4096)
         self.port: int = self._socket.getsockname()[1]

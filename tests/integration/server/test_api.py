@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from penstock.client.remote import operations
 
 from penstock.broker.broker import Broker
-from penstock.model.names import topic_name
-from penstock.client.remote import operations
 from penstock.clock import ManualClock
+from penstock.model.names import topic_name
 from penstock.record.batch import Batch
 from tests.integration.broker.world import Background, QuickFiles, until
 from tests.integration.server.asking import Http

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from penstock.client.remote import reader
 
 from penstock.broker.broker import Broker
-from penstock.client.remote import reader
 from tests.integration.broker.world import Background, World, until
 from tests.integration.server.running import RunningServer
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from penstock.client.remote.client import AsyncRemoteClient
 
 import penstock
-from penstock.client.async_client import AsyncClient
-from penstock.client.remote.client import AsyncRemoteClient
+from penstock.client.client import AsyncClient
 from penstock.errors import InvalidInput, TopicNotFound
 from tests.integration.worker.conftest import Place, Server, Working, until
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.names import TopicName, group_name, parse_topic, topic_name
 from penstock.errors import InvalidInput
+from penstock.model.names import TopicName, group_name, parse_topic, topic_name
 
 
 @pytest.mark.parametrize("name", ["a", "0", "orders", "a.b_c-d", "a" * 64, "orders.dlq", "9.dlq"])

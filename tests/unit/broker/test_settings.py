@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from penstock.errors import InvalidInput
 from penstock.model.settings import (
     DEAD_LETTER_SETTINGS,
     MESSAGE_BYTES_MAX,
@@ -12,7 +13,6 @@ from penstock.model.settings import (
     parse_settings,
     parse_ttl_us,
 )
-from penstock.errors import InvalidInput
 
 
 def test_settings_are_given_on_top_of_others() -> None:

@@ -6,15 +6,14 @@ import inspect
 from typing import Any
 
 import pytest
-
-from penstock.broker.dead_letters import DeadLetters
-from penstock.client.async_client import AsyncClient, AsyncDeadLetters, AsyncProducer
-from penstock.client.client import Client
-from penstock.client.producer import Producer
 from penstock.client.remote.client import AsyncRemoteClient, RemoteClient
 from penstock.client.remote.letters import AsyncRemoteDeadLetters, RemoteDeadLetters
 from penstock.client.remote.producers import AsyncRemoteProducer, RemoteProducer
 from penstock.client.remote.streams import AsyncRemoteStream, RemoteStream
+
+from penstock.broker.dead_letters import DeadLetters
+from penstock.client.client import AsyncClient, AsyncDeadLetters, AsyncProducer, Client
+from penstock.client.producer import Producer
 from penstock.client.streams import AsyncStream, Stream
 
 PAIRS: list[tuple[type, type]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from penstock.broker.topic import Placed
-from penstock.client.results import PublishedBatch, published
+from penstock.model.published import PublishedBatch, published
 from penstock.record.schema import new_batch_ulid, ulid_text
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.receipts import NONCE_BITS, Receipt
 from penstock.errors import DeliveryError, InvalidReceipt
+from penstock.model.receipts import NONCE_BITS, Receipt
 
 receipts = st.builds(
     Receipt,

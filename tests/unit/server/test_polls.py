@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.model.names import topic_name
 from penstock.errors import Unavailable
+from penstock.model.names import topic_name
 from penstock.record.batch import Batch
 from penstock.server.polls import Poll, Polls
 

@@ -1,19 +1,7 @@
 """Everything that can be asked over HTTP, room by room."""
 
-from penstock.server.routes import (
-    about,
-    dead_letters,
-    delayed,
-    keys,
-    messages,
-    queues,
-    stats,
-    streams,
-    topics,
-)
+from penstock.server.routes import about, calls, keys, messages, queues, streams
 
-ENDPOINTS = [
-    endpoint
-    for room in (topics, messages, queues, delayed, dead_letters, streams, stats, keys, about)
-    for endpoint in room.table.endpoints
-]
+_TABLES = [each.table for each in (messages, queues, streams, keys, about)]
+
+ENDPOINTS = [*calls.ENDPOINTS, *(each for table in _TABLES for each in table.endpoints)]

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.errors import Unavailable
-from penstock.server.endpoints import Call, Table
+from penstock.server.endpoints import HttpRequest, Table
 from penstock.server.http import JSON_TYPE, Answer
 from penstock.server.metrics import METRICS_TYPE, exposition
 
@@ -35,40 +35,40 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @table.add("GET", "/healthz", right=None, result=Health, in_namespaces=False)
-def healthz(call: Call) -> Health:
+def healthz(call: HttpRequest) -> Health:
     """Whether the process answers."""
     return Health(status="ok")
 
 
 @table.add("GET", "/readyz", right=None, result=Health, in_namespaces=False)
-def readyz(call: Call) -> Health:
+def readyz(call: HttpRequest) -> Health:
     """Whether it takes work: 503 while it is stopping."""
-    if call.door.stopping or call.broker.closed:
+    if call.door.stopping or call.api.closed:
         raise Unavailable("the server is stopping")
     return Health(status="ready")
 
 
 @table.add("GET", "/version", right=None, result=Version, in_namespaces=False)
-def version(call: Call) -> Version:
+def version(call: HttpRequest) -> Version:
     """Which Penstock this is."""
     return Version(name="penstock", version=__version__)
 
 
 @table.add("GET", "/metrics", right="describe", result_types=(METRICS_TYPE,), in_namespaces=False)
-async def metrics(call: Call) -> Answer:
+async def metrics(call: HttpRequest) -> Answer:
     """For Prometheus."""
     body = await call.door.aside(exposition, call.door, call.door.files)
     return Answer(200, METRICS_TYPE, body)
 
 
 @table.add("GET", "/openapi.json", right=None, result_types=(JSON_TYPE,), in_namespaces=False)
-def openapi(call: Call) -> Answer:
+def openapi(call: HttpRequest) -> Answer:
     """This description."""
     return Answer(200, JSON_TYPE, call.door.description())
 
 
 @table.add("GET", "/docs", right=None, result_types=("text/html",), in_namespaces=False)
-def docs(call: Call) -> Answer:
+def docs(call: HttpRequest) -> Answer:
     """This description, for people."""
     return Answer(
         200,

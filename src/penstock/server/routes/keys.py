@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.server.endpoints import Call, Table
+from penstock.server.endpoints import HttpRequest, Table
 from penstock.server.keys import Key, Role
 
 table = Table("keys")
@@ -32,7 +32,7 @@ class MakeKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 @table.add("GET", "/v1/keys", right="manage", result=Keys, in_namespaces=False)
-async def list_keys(call: Call) -> Keys:
+async def list_keys(call: HttpRequest) -> Keys:
     """All keys that are good; never the keys themselves."""
     return Keys(keys=[_view(key) for key in await call.door.aside(call.door.keys.list)])
 
@@ -46,7 +46,7 @@ async def list_keys(call: Call) -> Keys:
     status=201,
     in_namespaces=False,
 )
-async def make_key(call: Call) -> KeyView:
+async def make_key(call: HttpRequest) -> KeyView:
     """Make a key. From the first one on, every request needs one."""
     body: MakeKey = call.body
     made = await call.door.aside(call.door.keys.create, body.name, body.role, body.namespace)
@@ -54,7 +54,7 @@ async def make_key(call: Call) -> KeyView:
 
 
 @table.add("DELETE", "/v1/keys/{id}", right="manage", result=KeyView, in_namespaces=False)
-async def revoke_key(call: Call) -> KeyView:
+async def revoke_key(call: HttpRequest) -> KeyView:
     """Make a key good for nothing, at once, by its id or its name."""
     return _view(await call.door.aside(call.door.keys.revoke, call.parameters["id"]))
 

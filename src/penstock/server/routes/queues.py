@@ -1,33 +1,30 @@
-"""Queue mode: receive, and settle by ack, nack, reject and extend; groups and their positions."""
+"""Queue mode: receive, and settle by ack, nack, reject and extend."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeAlias
 
-from penstock.model.names import TopicName, parse_topic
-from penstock.model.settings import WAIT_MS_MAX
-from penstock.model.deliveries import Delivered
-from penstock.model.deliveries import Settled as BrokerSettled
-from penstock.delivery.offsets import Offsets
-from penstock.model.receipts import Receipt
-from penstock.durations import parse_ns
-from penstock.errors import (
-    DeliveryError,
-    InvalidInput,
-    InvalidReceipt,
-    PartitionNotFound,
-    TopicNotFound,
+from penstock.model.deliveries import (
+    Delivered,
+    Extend,
+    Nack,
+    Receive,
+    Reject,
+    Settle,
+    Settled,
+    Settling,
+    Verb,
+    poll_seconds,
 )
-from penstock.log.base import DONE
+from penstock.model.names import TopicName
+from penstock.model.problem import refusal_error
+from penstock.model.receipts import Receipt
+from penstock.model.values import Seconds
 from penstock.server.counting import too_many
 from penstock.server.durable import durable
-from penstock.server.endpoints import Call, Table
+from penstock.server.endpoints import HttpRequest, Table
 from penstock.server.http import Answer, json_answer
-from penstock.server.routes.topics import positions
 from penstock.wire.columns import (
     ARROW_TYPE,
     COMPACT_TYPE,
@@ -35,32 +32,9 @@ from penstock.wire.columns import (
     encode_compact,
     encode_delivered,
 )
-from penstock.model.messages import (
-    Extend,
-    Nack,
-    Receive,
-    ReceivedMessages,
-    Refusal,
-    Reject,
-    Settle,
-    Settled,
-    received_view,
-)
-from penstock.model.topics import Found, Groups, Seek
+from penstock.wire.json_forms import ReceivedMessages, received_view
 
 table = Table("queues")
-
-
-@table.add("GET", "/topics/{topic}/groups", right="describe", result=Groups)
-def list_groups(call: Call) -> Groups:
-    """The groups that read a topic as a queue."""
-    return Groups(groups=call.broker.groups(call.topic))
-
-
-@table.add("DELETE", "/topics/{topic}/groups/{group}", right="manage", result=Found)
-async def delete_group(call: Call) -> Found:
-    """Forget what a group has done; the next receive of that name begins with the oldest."""
-    return Found(found=await call.door.aside(call.broker.delete_group, call.topic, call.group))
 
 
 @table.add(
@@ -73,34 +47,32 @@ async def delete_group(call: Call) -> Found:
     result=ReceivedMessages,
     result_types=(ARROW_TYPE,),
 )
-def receive(call: Call) -> Any:
+def receive(call: HttpRequest) -> Any:
     """Messages that are ready, under a lease; waits for the first if there are none.
 
     With `ack`, other messages are acked first: one request for both.
     """
     body: Receive = call.body
-    wait_s = wait_seconds(body.wait)
-    visibility_ns = None if body.visibility is None else parse_ns(body.visibility, "visibility")
+    wait_s = poll_seconds(body.wait)
     wanted = (
         call.topic,
         call.group,
         body.max_messages,
-        visibility_ns,
+        body.visibility,
         body.consumer,
         body.partition,
-        call.door.config.body_bytes_max,
     )
     if body.ack is None:
         return _receive(call, wanted, wait_s)
-    acked = _settled(call, call.broker.ack, _parts(call, body.ack))
-    if all(part.is_durable() for part in acked):
+    acked = _settling(call, "ack", body.ack)
+    if all(future.done() for future in acked.durable):
         _check_settled(acked)
         return _receive(call, wanted, wait_s)
     return _receive_when_settled(call, acked, wanted, wait_s)
 
 
 async def _receive_when_settled(
-    call: Call, acked: Sequence[_Part], wanted: _Wanted, wait_s: float
+    call: HttpRequest, acked: Settling, wanted: _Wanted, wait_s: float
 ) -> Answer:
     await _durable(acked)
     _check_settled(acked)
@@ -109,15 +81,15 @@ async def _receive_when_settled(
     return answer
 
 
-def _receive(call: Call, wanted: _Wanted, wait_s: float) -> Any:
-    name, group, *_, partition, _ = wanted
-    delivered = call.broker.receive(*wanted)
+def _receive(call: HttpRequest, wanted: _Wanted, wait_s: float) -> Any:
+    name, group, *_, partition = wanted
+    delivered = call.api.receive(*wanted)
     if delivered or not wait_s or call.door.stopping:
         return _received(call, name, group, delivered)
     poll = call.door.polls.wait(
         [name],
         (group, partition),
-        lambda: call.broker.receive(*wanted) or None,
+        lambda: call.api.receive(*wanted) or None,
         lambda delivered: _received(call, name, group, delivered or []),
         wait_s,
     )
@@ -132,9 +104,9 @@ def _receive(call: Call, wanted: _Wanted, wait_s: float) -> Any:
     items_in=1,
     result=Settled,
 )
-def ack(call: Call) -> Any:
+def ack(call: HttpRequest) -> Any:
     """Messages are done."""
-    return _settle(call, call.broker.ack)
+    return _settle(call, "ack")
 
 
 @table.add(
@@ -145,13 +117,10 @@ def ack(call: Call) -> Any:
     items_in=1,
     result=Settled,
 )
-def nack(call: Call) -> Any:
+def nack(call: HttpRequest) -> Any:
     """Give messages back, to be tried again after a delay."""
-    body: Nack = call.body
-    delay_ns = None if body.delay is None else parse_ns(body.delay, "delay")
-    give_back = partial(call.broker.nack, delay_ns=delay_ns, error=body.error, retries=body.retries)
     # Aside: after the last retry it writes, and syncs, a dead letter.
-    return call.door.aside(_settle_now, call, give_back)
+    return call.door.aside(_settle_now, call, "nack")
 
 
 @table.add(
@@ -162,9 +131,9 @@ def nack(call: Call) -> Any:
     items_in=1,
     result=Settled,
 )
-def reject(call: Call) -> Any:
+def reject(call: HttpRequest) -> Any:
     """Give messages up: straight to the dead letters."""
-    return call.door.aside(_settle_now, call, partial(call.broker.reject, error=call.body.reason))
+    return call.door.aside(_settle_now, call, "reject")
 
 
 @table.add(
@@ -175,30 +144,12 @@ def reject(call: Call) -> Any:
     items_in=1,
     result=Settled,
 )
-def extend(call: Call) -> Any:
+def extend(call: HttpRequest) -> Any:
     """Hold messages for longer."""
-    visibility_ns = parse_ns(call.body.visibility, "visibility")
-    return _settle(call, partial(call.broker.extend, visibility_ns=visibility_ns))
+    return _settle(call, "extend")
 
 
-@table.add("POST", "/topics/{topic}/groups/{group}/seek", right="consume", body=Seek)
-async def seek(call: Call) -> None:
-    """Let a group start again at a position; receipts that are out become void."""
-    body: Seek = call.body
-    offsets = dict(positions(call, call.topic, body.to, body.partition))
-    await call.door.aside(call.broker.seek, call.topic, call.group, offsets)
-
-
-def wait_seconds(wait: str | int | float) -> float:
-    if not wait:
-        return 0.0
-    wait_ns = parse_ns(wait, "wait")
-    if wait_ns > WAIT_MS_MAX * 1_000_000:
-        raise InvalidInput(f"wait is {wait!r}; a poll waits 30 seconds at the most")
-    return wait_ns / 1e9
-
-
-def _received(call: Call, name: TopicName, group: str, delivered: list[Delivered]) -> Answer:
+def _received(call: HttpRequest, name: TopicName, group: str, delivered: list[Delivered]) -> Answer:
     if call.request.accepts(COMPACT_TYPE):
         compact = encode_compact(delivered)
         if compact is not None:
@@ -223,122 +174,50 @@ def _received(call: Call, name: TopicName, group: str, delivered: list[Delivered
 
 _ALL_SETTLED = json_answer(Settled(refused=[]))
 
-_Wanted: TypeAlias = tuple[TopicName, str, int, int | None, str, int | None, int]
-"""The arguments of `Broker.receive`."""
-SettleCall = Callable[[TopicName, int, str, int, Offsets | None], BrokerSettled]
+_Wanted: TypeAlias = tuple[TopicName, str, int, Seconds | None, str, int | None]
+"""The arguments of `Api.receive`."""
 
 
-def _settle(call: Call, settle: SettleCall) -> Any:
-    parts = _settled(call, settle, _parts(call, call.body))
-    for part in parts:
-        if not part.is_durable():
-            return _when_settled(parts)
-    return _refusals(parts)
+def _settle(call: HttpRequest, verb: Verb) -> Any:
+    settling = _settling(call, verb, call.body)
+    for future in settling.durable:
+        if not future.done():
+            return _when_settled(settling)
+    return _settled(settling)
 
 
-def _settle_now(call: Call, settle: SettleCall) -> Settled | Answer:
+def _settle_now(call: HttpRequest, verb: Verb) -> Settled | Answer:
     """On a thread of its own, where waiting is no harm."""
-    return _refusals(_settled(call, settle, _parts(call, call.body)))
+    return _settled(_settling(call, verb, call.body))
 
 
-async def _when_settled(parts: Sequence[_Part]) -> Settled | Answer:
-    await _durable(parts)
-    return _refusals(parts)
+async def _when_settled(settling: Settling) -> Settled | Answer:
+    await _durable(settling)
+    return _settled(settling)
 
 
-async def _durable(parts: Sequence[_Part]) -> None:
-    for part in parts:
-        await durable(part.durable)
+async def _durable(settling: Settling) -> None:
+    for future in settling.durable:
+        await durable(future)
 
 
-class _Part:
-    """Messages of one lease, the receipts by which they were named, and what became of them."""
-
-    __slots__ = ("durable", "lost", "nonce", "offsets", "partition", "receipts", "refused")
-
-    def __init__(self, partition: int, nonce: int, offsets: list[int] | None) -> None:
-        self.partition = partition
-        self.nonce = nonce
-        self.offsets = offsets
-        self.receipts: dict[int, str] = {}
-        self.durable: Future[None] = DONE
-        self.refused: dict[int, type[DeliveryError]] = {}
-        self.lost: DeliveryError | None = None
-
-    def is_durable(self) -> bool:
-        return self.durable is DONE or self.durable.done()
-
-    def refusals(self) -> Iterator[Refusal]:
-        if self.lost is not None:
-            yield self._refusal(self.lost, None)
-        for offset, kind in self.refused.items():
-            yield self._refusal(kind(offset), offset)  # type: ignore[arg-type]
-
-    def _refusal(self, error: DeliveryError, offset: int | None) -> Refusal:
-        return Refusal(
-            code=error.code,
-            detail=str(error),
-            partition=self.partition,
-            offset=offset,
-            lease=self.nonce,
-            receipt=None if offset is None else self.receipts.get(offset),
-        )
-
-
-def _settled(call: Call, settle: SettleCall, parts: list[_Part]) -> list[_Part]:
-    """On each partition, also if it is too late on another one."""
-    name, group = call.topic, call.group
-    for part in parts:
-        offsets = None if part.offsets is None else Offsets.of(part.offsets)
-        try:
-            settled = settle(name, part.partition, group, part.nonce, offsets)
-            part.durable, part.refused = settled.durable, settled.refused
-        except DeliveryError as exc:
-            part.lost = exc
-        except (TopicNotFound, PartitionNotFound):
-            if not part.receipts:
-                raise
-            part.refused = dict.fromkeys(part.receipts, InvalidReceipt)
-    return parts
-
-
-def _check_settled(parts: Sequence[_Part]) -> None:
-    """Raise what was refused first."""
-    for part in parts:
-        if part.durable is not DONE:
-            part.durable.result()
-        if part.lost is not None:
-            raise part.lost
-        for offset, kind in part.refused.items():
-            raise kind(offset)  # type: ignore[arg-type]
-
-
-def _parts(call: Call, named: Settle) -> list[_Part]:
-    name, limit = call.topic, call.door.config.batch_messages_max
+def _settling(call: HttpRequest, verb: Verb, named: Settle) -> Settling:
+    limit = call.door.config.batch_messages_max
     in_leases = [1 if each.offsets is None else len(each.offsets) for each in named.leases]
     if len(named.receipts) + sum(in_leases) > limit:
         raise too_many(limit)
-    parts = [_Part(each.partition, each.lease, each.offsets) for each in named.leases]
-    leases: dict[tuple[int, int], _Part] = {}
-    for text in named.receipts:
-        receipt = Receipt.parse(text)
-        if parse_topic(receipt.topic) != name:
-            raise InvalidInput(f"receipt {text!r} is of topic {receipt.topic}, not of {name}")
-        place = receipt.partition, receipt.nonce
-        part = leases.get(place)
-        if part is None:
-            part = leases[place] = _Part(*place, [])
-        assert part.offsets is not None
-        part.offsets.append(receipt.offset)
-        part.receipts[receipt.offset] = text
-    return [*parts, *leases.values()]
+    return call.api.settle(verb, call.topic, call.group, named)
 
 
-def _refusals(parts: Sequence[_Part]) -> Settled | Answer:
-    refused: list[Refusal] = []
-    for part in parts:
-        if part.durable is not DONE:
-            part.durable.result()
-        if part.lost is not None or part.refused:
-            refused += part.refusals()
-    return Settled(refused=refused) if refused else _ALL_SETTLED
+def _check_settled(settling: Settling) -> None:
+    """Raise what was refused first."""
+    for future in settling.durable:
+        future.result()
+    for refusal in settling.refused:
+        raise refusal_error(refusal)
+
+
+def _settled(settling: Settling) -> Settled | Answer:
+    for future in settling.durable:
+        future.result()
+    return Settled(refused=settling.refused) if settling.refused else _ALL_SETTLED

@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from penstock.client.remote.http import Address, Reader, Reply, Request, Writer
+from penstock.client.http.protocol import Address, Reader, Reply, Request, Writer
 from penstock.errors import BrokerClosed, Unavailable
 from penstock.forks import abandon_in_children
 

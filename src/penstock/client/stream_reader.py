@@ -1,4 +1,4 @@
-"""Stream mode far away: a member that heartbeats, reads ahead, and commits, over HTTP.
+"""Stream mode: a member of a group that heartbeats, reads ahead, and commits.
 
 Calls to the group are made one at a time (`_turn`), by the reader or, while it is busy with a
 message, by a thread or task beside it. A fetch waits outside of that, and ends when there is
@@ -7,12 +7,11 @@ something to read or the group has something new for the member.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -20,33 +19,29 @@ from typing import Any
 
 import msgspec
 
-from penstock.model.names import TopicName, group_name
-from penstock.client.abandoned import LEAVER, Abandonable
-from penstock.client.arguments import Position, parse_start
+from penstock.client.abandoned_streams import LEAVER, Abandonable, weakly
+from penstock.client.link import Link
 from penstock.client.reading import Reading, StreamMessage, places_among
-from penstock.client.remote.asking import JSON, Asking, decode, encode
-from penstock.client.remote.http import Request
-from penstock.client.remote.paths import base_path, query, topic_path
-from penstock.client.streams import StreamConfig
-from penstock.client.waiting import Steps, Turn
+from penstock.client.waiting import Steps, Turn, run
 from penstock.durations import text
 from penstock.errors import BrokerClosed, GroupError, PenstockError, StaleGeneration
 from penstock.group.assignment import TopicPartition
 from penstock.group.member import Change, Member
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest, Start
-from penstock.wire.columns import ARROW_TYPE, decode_read
+from penstock.model import calls
 from penstock.model.groups import (
     POSITIONS_MAX,
+    Fetch,
     Fetched,
-    FetchedPart,
-    Join,
-    StandingView,
+    MemberStanding,
     offsets_of,
     positions,
     refs,
     standing_of,
 )
-from penstock.model.topics import PartitionView
+from penstock.model.names import TopicName, group_name
+from penstock.model.positions import Position, parse_position
+from penstock.model.values import Place
 
 _logger = logging.getLogger("penstock.client")
 
@@ -57,31 +52,37 @@ _WAIT_S_MAX = 20.0
 _WAIT_S_MANY = 0.5  # while there are more partitions than can be waited for together
 
 
-class RemoteReader(Abandonable):
+class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
+    commit_every_ns: int | None = 5_000_000_000
+    """None: only `commit()` commits."""
+    session_timeout_ms: int = 30_000
+    assignor: str = "sticky"
+    member_id: str | None = None
+
+
+class StreamReader(Abandonable):
     """A member of a group, and what it reads."""
 
     def __init__(
         self,
-        asking: Asking,
+        link: Link,
         topics: Sequence[TopicName],
         group: str,
         start: Position,
         config: StreamConfig,
-        turn: threading.Lock | asyncio.Lock,
     ) -> None:
-        self._asking = asking
+        self._link = link
         self._names = {str(name): name for name in topics}
-        namespace = topics[0].namespace if topics else "default"
-        base = base_path(namespace)
-        self._fetch_path = f"{base}/fetch"
-        self._path = f"{base}/stream-groups/{group_name(group)}"
-        self._group = group
-        self._start = parse_start(start)
+        self._namespace = topics[0].namespace if topics else "default"
+        self._group = group_name(group)
+        self._start = parse_position(start)
         self._config = config
         named = config.member_id is not None
         # By a name of its own, so that a join whose answer is lost can be made again.
         self._member = Member(config.member_id if named else f"member-{secrets.token_hex(8)}")
-        self._turn: Any = turn
+        self._turn = threading.Lock()
+        self._stop_waking: Callable[[], None] = _nothing
+        self._is_planned = False
         self._woken = False
         self._reading = Reading(group)
         self._unresolved: dict[TopicPartition, Start] = {}
@@ -106,7 +107,7 @@ class RemoteReader(Abandonable):
         """Messages that retention dropped before this member could read them."""
         return self._reading.missed
 
-    def ask_enter(self) -> Steps[None]:
+    def enter_steps(self) -> Steps[None]:
         """Join, if that has not been done."""
         yield Turn(self._turn)
         try:
@@ -115,7 +116,18 @@ class RemoteReader(Abandonable):
         finally:
             self._turn.release()
 
-    def ask_next(self, timeout_s: float | None = None) -> Steps[StreamMessage | None]:
+    def leave_unheard_steps(self) -> Steps[None]:
+        """Leave after a join that was cancelled. It may have been done: only who joins again, under
+        the same name, knows enough to leave."""
+        yield Turn(self._turn)
+        try:
+            with suppress(PenstockError):
+                yield from self._join()
+        finally:
+            self._turn.release()
+        yield from self.leave_steps(failed=True)
+
+    def next_steps(self, timeout_s: float | None = None) -> Steps[StreamMessage | None]:
         """The next message; None when time is up."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -134,13 +146,13 @@ class RemoteReader(Abandonable):
             if len(wanted) == POSITIONS_MAX:
                 left_s = min(left_s, _WAIT_S_MANY)  # it may be the turn of others then
             fetched = yield from self._fetch(wanted, max(0.0, min(beat_s, left_s, _WAIT_S_MAX)))
-            self._take_in(*fetched, wanted)
-            if self._reading.is_ahead or self._woken:
+            self._take_in(fetched, wanted)
+            if self._reading.is_ahead or self._woken or self._unresolved:
                 continue
             if deadline is not None and time.monotonic() >= deadline:
                 return None
 
-    def ask_commit(self) -> Steps[None]:
+    def commit_steps(self) -> Steps[None]:
         """Commit what is done, and wait until it is stored.
 
         Raises a GroupError if the group has given the partitions to others meanwhile.
@@ -158,7 +170,7 @@ class RemoteReader(Abandonable):
         finally:
             self._turn.release()
 
-    def ask_leave(self, *, failed: bool = False) -> Steps[None]:
+    def leave_steps(self, *, failed: bool = False) -> Steps[None]:
         """Commit, if it does so by itself, and leave the group; others get the partitions at once.
 
         `failed`: the message that was handed out last is not done, and comes again.
@@ -169,21 +181,20 @@ class RemoteReader(Abandonable):
             if failed:
                 self._reading.fail_current()
             self._reading.finish_current()
-            if self._asking.closed or self._member.generation is None:
+            if self._link.closed or self._member.generation is None:
                 return
             with suppress(PenstockError):  # it may be out already, or the server gone
                 yield from self._commit_by_itself(retry_for_s=2.0)
-                body = encode(self._call())
-                request = Request("POST", f"{self._path}/leave", body, JSON)
-                yield from self._asking.ask(request, retry_for_s=2.0)
+                yield from self._link.ask(calls.LeaveGroup(**self._call()), retry_for_s=2.0)
             self._member.dropped()
         finally:
+            self._stop_waking()
             self._turn.release()
 
-    def ask_beat(self) -> Steps[float | None]:
+    def beat_steps(self) -> Steps[float | None]:
         """A heartbeat beside the reader, who may be busy; seconds until the next, if any."""
         stuck = self._now() - self._polled_ns > _POLL_EVERY_NS_MAX
-        if self._closed or stuck or self._asking.closed:
+        if self._closed or stuck or self._link.closed:
             return None
         yield Turn(self._turn)
         try:
@@ -199,11 +210,22 @@ class RemoteReader(Abandonable):
         finally:
             self._turn.release()
 
-    def ask_seek(
+    def _plan_beats(self) -> bool:
+        """Have the broker's own housekeeper beat, if it is in this process."""
+        if not self._is_planned:
+            self._is_planned = self._link.plan(weakly(self._beat), self._member.heartbeat_due_ns)
+        return self._is_planned
+
+    def _beat(self, now_ns: int) -> int | None:
+        wait_s = run(self.beat_steps())
+        self._is_planned = wait_s is not None
+        return None if wait_s is None else now_ns + int(wait_s * 1e9)
+
+    def seek_steps(
         self, to: Position, *, partition: int | None = None, topic: str | None = None
     ) -> Steps[None]:
         """Read on from elsewhere: on all partitions that are assigned, or on some of them."""
-        start = parse_start(to)
+        start = parse_position(to)
         yield Turn(self._turn)
         try:
             if self._member.generation is None:
@@ -223,18 +245,27 @@ class RemoteReader(Abandonable):
         self._forget(self._member.dropped())
         self._reading.rejoined()
         sent_ns = self._now()
-        body = Join(
-            topics=[name.topic for name in self._names.values()],
-            member_id=self._member.member_id,
-            session_timeout=text(self._config.session_timeout_ms * 1_000_000),
-            assignor=self._config.assignor,
+        seen = yield from self._link.ask(
+            calls.JoinGroup(
+                namespace=self._namespace,
+                group=self._group,
+                topics=[name.topic for name in self._names.values()],
+                member_id=self._member.member_id,
+                session_timeout=text(self._config.session_timeout_ms * 1_000_000),
+                assignor=self._config.assignor,
+            )
         )
-        seen = yield from self._ask_group("join", body)
+        self._stop_waking()
+        # Weakly: the broker must not keep a reader that nobody uses any more.
+        self._stop_waking = self._link.on_wake(self._group, seen.member_id, weakly(self._wake))
         self._take_over(self._member.joined(standing_of(seen), sent_ns), seen)
+
+    def _wake(self) -> None:
+        self._woken = True
 
     def _keep_up(self) -> Steps[None]:
         """Heartbeat if it is time, follow what the group says, and commit now and then."""
-        if self._asking.closed or self._closed:
+        if self._link.closed or self._closed:
             raise BrokerClosed("the stream, or its broker, was closed")
         now_ns = self._polled_ns = self._now()
         if self._replaced is not None:
@@ -262,7 +293,8 @@ class RemoteReader(Abandonable):
         sent_ns = self._now()
         self._woken = False  # before the call: what is new after it wakes us again
         try:
-            seen = yield from self._ask_group("heartbeat", self._call(), retry_for_s)
+            call = calls.Heartbeat(**self._call())
+            seen = yield from self._link.ask(call, retry_for_s=retry_for_s)
         except StaleGeneration as exc:
             # Somebody else joined under this name. To take it back would go on for ever.
             self._replaced = exc
@@ -280,11 +312,11 @@ class RemoteReader(Abandonable):
         self._forget(member.revoking)
         member.released(member.revoking)
         sent_ns = self._now()
-        body = {**self._call(), "revoked": refs(sorted(member.to_confirm))}
-        seen = yield from self._ask_group("sync", body)
+        revoked = refs(sorted(member.to_confirm))
+        seen = yield from self._link.ask(calls.SyncGroup(**self._call(), revoked=revoked))
         self._take_over(member.heard(standing_of(seen), sent_ns), seen)
 
-    def _take_over(self, change: Change, seen: StandingView) -> None:
+    def _take_over(self, change: Change, seen: MemberStanding) -> None:
         self._forget(change.lost)
         committed = offsets_of(seen.committed)
         for place in sorted(change.added):
@@ -296,11 +328,17 @@ class RemoteReader(Abandonable):
     def _resolve(self) -> Steps[None]:
         """Find out where the positions are that were described and not counted."""
         for place, start in list(self._unresolved.items()):
-            partition = f"{topic_path(self._names[place.topic])}/partitions/{place.partition}"
-            path = partition + query({"at": _at(start)})
-            view = decode((yield from self._asking.ask(Request("GET", path))), PartitionView)
-            wanted = view.at or 0
-            offset = min(max(wanted, view.start), view.end)
+            name = self._names[place.topic]
+            bounds = yield from self._link.ask(
+                calls.DescribePartition(
+                    namespace=name.namespace,
+                    topic=name.topic,
+                    partition=place.partition,
+                    at=_place(start),
+                )
+            )
+            wanted = bounds.at or 0
+            offset = min(max(wanted, bounds.start), bounds.end)
             if isinstance(start, AtOffset):
                 self._reading.passed_over(place, offset - wanted)
             if self._unresolved.get(place) is start and place in self._member.owned:
@@ -318,9 +356,8 @@ class RemoteReader(Abandonable):
         if not offsets or self._member.generation is None:
             return
         self._commits += 1
-        body = {**self._call(), "offsets": positions(offsets), "number": self._commits}
-        request = Request("POST", f"{self._path}/commit", encode(body), JSON)
-        yield from self._asking.ask(request, retry_for_s=retry_for_s)
+        call = calls.CommitOffsets(**self._call(), offsets=positions(offsets), number=self._commits)
+        yield from self._link.ask(call, retry_for_s=retry_for_s)
         self._reading.committed(offsets)
 
     # Reading ahead.
@@ -331,30 +368,23 @@ class RemoteReader(Abandonable):
         every = ((p, offset) for p, offset in self._reading.positions.items() if p in owned)
         return list(islice(every, POSITIONS_MAX))
 
-    def _fetch(
-        self, wanted: list[tuple[TopicPartition, int]], wait_s: float
-    ) -> Steps[tuple[list[Any], Fetched]]:
-        body = {
-            "positions": positions(dict(wanted)),
-            "max_bytes": _FETCH_BYTES,
-            "wait": wait_s,
-            "group": self._group,
-            **self._call(),
-        }
-        request = Request("POST", self._fetch_path, encode(body), JSON, ARROW_TYPE, wait_s=wait_s)
-        reply = yield from self._asking.ask(request)
-        batches, about = decode_read(reply.body)
-        return batches, msgspec.json.decode(about, type=Fetched)
+    def _fetch(self, wanted: list[tuple[TopicPartition, int]], wait_s: float) -> Steps[Fetched]:
+        return self._link.fetch(
+            Fetch(
+                positions=positions(dict(wanted)),
+                max_bytes=_FETCH_BYTES,
+                wait=wait_s,
+                group=self._group,
+                member_id=self._member.member_id,
+                generation=self._member.generation or 0,
+            )
+        )
 
-    def _take_in(
-        self, batches: list[Any], fetched: Fetched, wanted: list[tuple[TopicPartition, int]]
-    ) -> None:
+    def _take_in(self, fetched: Fetched, wanted: list[tuple[TopicPartition, int]]) -> None:
         self._woken = self._woken or fetched.woken
         asked = dict(wanted)
-        left = iter(batches)
         for part in fetched.parts:
             place = TopicPartition(part.topic, part.partition)
-            messages = _messages(left, part, place)
             if self._reading.positions.get(place) != asked[place]:
                 continue  # it went to another member meanwhile, or was moved
             del self._reading.positions[place]  # and to the end of the line
@@ -362,7 +392,11 @@ class RemoteReader(Abandonable):
                 self._unresolved[place] = AtOffset(asked[place])
                 continue
             self._reading.positions[place] = part.next_offset
-            self._reading.read_ahead(messages)
+            self._reading.read_ahead(
+                StreamMessage(message, place)
+                for batch in part.batches
+                for message in batch.messages()
+            )
 
     def _forget(self, places: Collection[TopicPartition]) -> None:
         for place in places:
@@ -370,28 +404,19 @@ class RemoteReader(Abandonable):
         self._reading.forget(places)
 
     def _now(self) -> int:
-        return self._asking.clock.monotonic_ns()
+        return self._link.clock.monotonic_ns()
 
     def _call(self) -> dict[str, Any]:
-        return {"member_id": self._member.member_id, "generation": self._member.generation or 0}
-
-    def _ask_group(
-        self, verb: str, body: Any, retry_for_s: float | None = None
-    ) -> Steps[StandingView]:
-        request = Request("POST", f"{self._path}/{verb}", encode(body), JSON)
-        reply = yield from self._asking.ask(request, retry_for_s=retry_for_s)
-        return decode(reply, StandingView)
-
-
-def _messages(left: Any, part: FetchedPart, place: TopicPartition) -> list[StreamMessage]:
-    """The next so many rows are of this partition."""
-    found: list[StreamMessage] = []
-    while len(found) < part.rows:
-        found += [StreamMessage(message, place) for message in next(left).messages()]
-    return found
+        """Who calls."""
+        return {
+            "namespace": self._namespace,
+            "group": self._group,
+            "member_id": self._member.member_id or "",
+            "generation": self._member.generation or 0,
+        }
 
 
-def _at(start: Start) -> str | int:
+def _place(start: Start) -> Place:
     match start:
         case Earliest():
             return "earliest"
@@ -401,3 +426,7 @@ def _at(start: Start) -> str | int:
             return offset
         case AtTime(timestamp_us=stamp_us):
             return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=stamp_us)).isoformat()
+
+
+def _nothing() -> None:
+    pass

@@ -6,7 +6,7 @@ from penstock.record.batch import Message
 from penstock.record.schema import Priority
 
 
-class Carried:
+class DeliveredPayload:
     """A message that was delivered."""
 
     __slots__ = ()

@@ -1,11 +1,10 @@
-"""Asking a server: what can pass is tried again, and one that is down is left in peace.
+"""Requests to a server that are retried: with backoff, and a circuit breaker while it is down.
 
 Written without I/O, as steps that a thread or an event loop takes (see `penstock.client.waiting`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 import time
@@ -15,10 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.model.names import TopicName
-from penstock.client.remote.connections import AnswerLost, AsyncConnections, Connections
-from penstock.client.remote.http import Reply, Request
-from penstock.client.waiting import Steps
+from penstock.client.http.pool import AnswerLost, AsyncConnections, Connections
+from penstock.client.http.protocol import Reply, Request
+from penstock.client.waiting import Pause, Steps
 from penstock.clock import Clock, SystemClock
 from penstock.errors import (
     BrokerClosed,
@@ -60,18 +58,6 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
         return coroutine
 
 
-class Pause(msgspec.Struct, frozen=True, gc=False):
-    """A step: some time passes."""
-
-    seconds: float
-
-    def block(self) -> None:
-        time.sleep(self.seconds)
-
-    async def wait(self) -> None:
-        await asyncio.sleep(self.seconds)
-
-
 class Breaker:
     """Knows whether a server is down, so that not everybody has to find out.
 
@@ -109,7 +95,7 @@ class Breaker:
                 self._open_s = min(self._open_s * 2, _OPEN_S_MAX)
 
 
-class Asking:
+class RetryingClient:
     """One server, as a client sees it."""
 
     def __init__(
@@ -123,8 +109,6 @@ class Asking:
         self._breaker = Breaker()
         self.clock = clock or SystemClock()
         """For sessions, commits and expiry; patience with the server runs on the real time."""
-        self.partitions: dict[TopicName, int] = {}
-        """As many as a topic had when it was last heard of."""
         self.closed = False
 
     def ask(self, request: Request, *, retry_for_s: float | None = None) -> Steps[Reply]:

@@ -1,0 +1,119 @@
+"""What a client needs of a broker, wherever it is.
+
+A link to a broker in this process calls its API; one to a server asks over HTTP. Both are written
+as steps (see `waiting.py`), so that a thread and an event loop can take them. Everything that a
+client does beyond that is written once, above this.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from penstock.client.waiting import Steps
+from penstock.clock import Clock
+from penstock.delivery.offsets import Int64s
+from penstock.durations import Duration, Moment
+from penstock.model.calls import Call
+from penstock.model.deliveries import Delivered, Receive, Refusal, Settle, Verb
+from penstock.model.groups import Fetch, Fetched
+from penstock.model.names import TopicName
+from penstock.model.published import DelayedIds, Placed, ProducerSequence
+from penstock.record.batch import Batch
+
+T = TypeVar("T")
+
+
+class Link(ABC):
+    """A way to a broker. Results are durable, as the topic's fsync policy says, when they come."""
+
+    clock: Clock
+    """For sessions, commits and expiry."""
+
+    retries: bool
+    """Whether it tries again by itself what can pass."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def ask(self, call: Call[T], *, retry_for_s: float | None = None) -> Steps[T]:
+        """The answer to a call. `retry_for_s`: how long what can pass is tried again, if that is
+        another time than the client's own."""
+
+    @abstractmethod
+    def publish(
+        self,
+        name: TopicName,
+        batch: Batch,
+        *,
+        partition: int | None = None,
+        ttl: Duration | None = None,
+        producer: ProducerSequence | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        wait: bool = True,
+        retry_for_s: float | None = None,
+    ) -> Steps[Sequence[Placed]]:
+        """Where the messages are. Without `wait` they may not be durable yet: see the futures."""
+
+    @abstractmethod
+    def delay(
+        self,
+        name: TopicName,
+        batch: Batch,
+        *,
+        delay: Duration | None = None,
+        deliver_at: Moment | Int64s | None = None,
+        partition: int | None = None,
+        ttl: Duration | None = None,
+    ) -> Steps[tuple[DelayedIds, int]]:
+        """The ids of messages that are delivered later, and when they fall due in microseconds
+        since 1970: 0 where each has its own moment."""
+
+    @abstractmethod
+    def partitions(self, name: TopicName) -> int:
+        """How many partitions a topic has, as far as is known without asking; 0: nothing is."""
+
+    @abstractmethod
+    def receive(self, name: TopicName, group: str, wanted: Receive) -> Steps[list[Delivered]]:
+        """Messages under a lease; waits for the first. What `wanted.ack` names is acked before; if
+        that is refused, the error is raised and nothing is received."""
+
+    @abstractmethod
+    def ack(
+        self, name: TopicName, partition: int, group: str, nonce: int, offset: int
+    ) -> Steps[None]:
+        """One message is done; raises what is refused."""
+
+    @abstractmethod
+    def settle(
+        self, verb: Verb, name: TopicName, group: str, named: Settle, *, repeated: bool = False
+    ) -> Steps[tuple[list[Refusal], bool]]:
+        """Those messages that could not be settled, and whether it was asked twice, since an answer
+        was lost. `repeated`: it was asked before, and may have been done."""
+
+    def on_wake(
+        self, group: str, member_id: str, callback: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Call back when a member of a stream group should heartbeat, where that is known at once;
+        returns how to stop that. Otherwise its next fetch tells."""
+        return _nothing
+
+    def plan(self, chore: Callable[[int], int | None], deadline_ns: int) -> bool:
+        """Have a chore called at a time, and again when it says so, by a broker that keeps house in
+        this process; False: there is none."""
+        return False
+
+    @abstractmethod
+    def fetch(self, wanted: Fetch) -> Steps[Fetched]:
+        """What there is to read from some positions on; waits for the first message, or until the
+        member is to heartbeat."""
+
+
+def _nothing() -> None:
+    pass

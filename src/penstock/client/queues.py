@@ -1,0 +1,338 @@
+"""Queue mode: receive under a lease, settle, and the groups that do so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from penstock.client.arguments import maybe_seconds, receipts_by_topic
+from penstock.client.base import AsyncCalls, SyncCalls
+from penstock.client.dead_letters import AsyncDeadLetters, DeadLetters
+from penstock.client.leases import HandedOut, handed_out
+from penstock.client.link import Link
+from penstock.client.received import (
+    AsyncReceivedBatch,
+    AsyncReceivedMessage,
+    HeldBatch,
+    ReceivedBatch,
+    ReceivedMessage,
+    extend_of,
+    held,
+    nack_of,
+    reject_of,
+)
+from penstock.client.waiting import Steps
+from penstock.durations import Duration
+from penstock.errors import DeliveryError, InvalidInput
+from penstock.model import calls
+from penstock.model.deliveries import Receive, Settle, Verb, poll_seconds
+from penstock.model.names import TopicName, group_name
+from penstock.model.positions import Position, place_of
+from penstock.model.problem import refusal_error
+from penstock.model.stats import InFlightMessage
+
+_PAGE = 1000
+
+
+def _wanted(
+    max_messages: int,
+    wait: Duration,
+    visibility: Duration | None,
+    consumer: str,
+    partition: int | None,
+) -> Receive:
+    return Receive(
+        max_messages=max_messages,
+        wait=poll_seconds(wait),
+        visibility=maybe_seconds(visibility, "visibility"),
+        consumer=consumer,
+        partition=partition,
+    )
+
+
+def _receive(link: Link, name: TopicName, group: str, wanted: Receive) -> Steps[HandedOut]:
+    delivered = yield from link.receive(name, group, wanted)
+    return handed_out(link, name, group, delivered)
+
+
+def _receive_after(
+    link: Link, name: TopicName, group: str, wanted: Receive, done: HeldBatch
+) -> Steps[HandedOut]:
+    """Ack a batch, and receive the next one: in one request where that is possible."""
+    deadline = time.monotonic() + poll_seconds(wanted.wait)
+    ack = yield from done._ack_with(link, name, group)
+    if ack is None:
+        return (yield from _receive(link, name, group, wanted))
+    done._ack_was_sent = True
+    try:
+        delivered = yield from link.receive(name, group, _with(wanted, ack))
+    except DeliveryError as exc:
+        if not exc.repeated:
+            done._ack_was_sent = False
+            yield from done._settle("ack", Settle())  # it tells what is done from what is lost
+            raise
+        yield from done._ack_first()
+        left_s = max(deadline - time.monotonic(), 0)
+        return (yield from _receive(link, name, group, _with(wanted, None, left_s)))
+    done._acked = True
+    return handed_out(link, name, group, delivered)
+
+
+def _with(wanted: Receive, ack: Settle | None, wait_s: float | None = None) -> Receive:
+    return Receive(
+        max_messages=wanted.max_messages,
+        wait=wanted.wait if wait_s is None else wait_s,
+        visibility=wanted.visibility,
+        consumer=wanted.consumer,
+        partition=wanted.partition,
+        ack=ack,
+    )
+
+
+def _settle_receipts(
+    link: Link, verb: Verb, group: str, receipts: str | Sequence[str], how: Settle
+) -> Steps[dict[str, DeliveryError]]:
+    """By receipt, the errors of those that could not be settled."""
+    errors: dict[str, DeliveryError] = {}
+    for name, texts in receipts_by_topic(receipts).items():
+        named = _naming(how, texts)
+        refused, _ = yield from link.settle(verb, name, group_name(group), named)
+        for refusal in refused:
+            errors[refusal.receipt or ""] = refusal_error(refusal)
+    return errors
+
+
+def _naming(how: Settle, receipts: list[str]) -> Settle:
+    fields = {name: getattr(how, name) for name in how.__struct_fields__}
+    return type(how)(**{**fields, "receipts": receipts})
+
+
+def _in_flight(link: Link, name: TopicName, group: str) -> Steps[list[InFlightMessage]]:
+    found: list[InFlightMessage] = []
+    after: str | None = None
+    while True:
+        page = yield from link.ask(
+            calls.InFlight(
+                namespace=name.namespace,
+                topic=name.topic,
+                group=group_name(group),
+                after=after,
+                limit=_PAGE,
+            )
+        )
+        found += page.messages
+        after = page.next
+        if after is None:
+            return found
+
+
+class Queues(SyncCalls):
+    def receive(
+        self,
+        topic: str,
+        group: str,
+        max_messages: int = 10,
+        *,
+        wait: Duration = 0,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        partition: int | None = None,
+    ) -> list[ReceivedMessage]:
+        """Up to `max_messages` that are ready; waits for the first if there are none."""
+        wanted = _wanted(max_messages, wait, visibility, consumer, partition)
+        return held(
+            ReceivedMessage, self._run(_receive(self._link, self._name(topic), group, wanted))
+        )
+
+    def receive_batch(
+        self,
+        topic: str,
+        group: str,
+        max_messages: int = 1000,
+        *,
+        wait: Duration = 0,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        partition: int | None = None,
+        ack: ReceivedBatch | None = None,
+    ) -> ReceivedBatch:
+        """As `receive`, but as columns, which is much faster for many messages.
+
+        `ack` is a batch that is done: as if its `ack()` had been called first, but in one request.
+        """
+        wanted = _wanted(max_messages, wait, visibility, consumer, partition)
+        name = self._name(topic)
+        if ack is None:
+            return ReceivedBatch(self._run(_receive(self._link, name, group, wanted)))
+        if not isinstance(ack, ReceivedBatch):
+            raise InvalidInput(f"ack takes a batch that receive_batch gave, not {ack!r:.100}")
+        return ReceivedBatch(self._run(_receive_after(self._link, name, group, wanted, ack)))
+
+    def ack(self, group: str, receipts: str | Sequence[str]) -> dict[str, DeliveryError]:
+        """Ack messages by their receipts. Returns what could not be acked, by receipt."""
+        return self._run(_settle_receipts(self._link, "ack", group, receipts, Settle()))
+
+    def nack(
+        self,
+        group: str,
+        receipts: str | Sequence[str],
+        *,
+        delay: Duration | None = None,
+        error: str = "",
+        retries: int | None = None,
+    ) -> dict[str, DeliveryError]:
+        """Give messages back by their receipts, to be tried again after a delay.
+
+        `retries`: dead letters after so many, if that is fewer than the topic allows.
+        """
+        how = nack_of(delay, error, retries)
+        return self._run(_settle_receipts(self._link, "nack", group, receipts, how))
+
+    def reject(
+        self, group: str, receipts: str | Sequence[str], *, reason: str = ""
+    ) -> dict[str, DeliveryError]:
+        """Give messages up by their receipts: straight to the dead letters."""
+        how = reject_of(reason)
+        return self._run(_settle_receipts(self._link, "reject", group, receipts, how))
+
+    def extend(
+        self, group: str, receipts: str | Sequence[str], *, visibility: Duration
+    ) -> dict[str, DeliveryError]:
+        """Hold messages for longer, by their receipts."""
+        how = extend_of(visibility)
+        return self._run(_settle_receipts(self._link, "extend", group, receipts, how))
+
+    def in_flight(self, topic: str, group: str) -> list[InFlightMessage]:
+        """Messages that a group was handed and has not settled, and those that wait for a retry."""
+        return self._run(_in_flight(self._link, self._name(topic), group))
+
+    def groups(self, topic: str) -> list[str]:
+        """The groups that read a topic as a queue."""
+        return self._ask(calls.ListGroups(**self._topic(topic))).groups
+
+    def delete_group(self, topic: str, group: str) -> bool:
+        """Forget what a group has done; whether there was one of that name."""
+        call = calls.DeleteGroup(**self._topic(topic), group=group_name(group))
+        return self._ask(call).found
+
+    def seek(self, topic: str, group: str, to: Position, *, partition: int | None = None) -> None:
+        """Let a group start again: at "earliest", "latest", an offset, or a time."""
+        self._ask(
+            calls.Seek(
+                **self._topic(topic),
+                group=group_name(group),
+                to=place_of(to),
+                partition=partition,
+            )
+        )
+
+    def dead_letters(self, topic: str) -> DeadLetters:
+        """The dead letters of a topic: list, redrive, purge."""
+        return DeadLetters(self._link, self._name(topic))
+
+
+class AsyncQueues(AsyncCalls):
+    async def receive(
+        self,
+        topic: str,
+        group: str,
+        max_messages: int = 10,
+        *,
+        wait: Duration = 0,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        partition: int | None = None,
+    ) -> list[AsyncReceivedMessage]:
+        """Up to `max_messages` that are ready; waits for the first if there are none."""
+        wanted = _wanted(max_messages, wait, visibility, consumer, partition)
+        leases = await self._run(_receive(self._link, self._name(topic), group, wanted))
+        return held(AsyncReceivedMessage, leases)
+
+    async def receive_batch(
+        self,
+        topic: str,
+        group: str,
+        max_messages: int = 1000,
+        *,
+        wait: Duration = 0,
+        visibility: Duration | None = None,
+        consumer: str = "",
+        partition: int | None = None,
+        ack: AsyncReceivedBatch | None = None,
+    ) -> AsyncReceivedBatch:
+        """As `receive`, but as columns, which is much faster for many messages.
+
+        `ack` is a batch that is done: as if its `ack()` had been called first, but in one request.
+        """
+        wanted = _wanted(max_messages, wait, visibility, consumer, partition)
+        name = self._name(topic)
+        if ack is None:
+            return AsyncReceivedBatch(await self._run(_receive(self._link, name, group, wanted)))
+        if not isinstance(ack, AsyncReceivedBatch):
+            raise InvalidInput(f"ack takes a batch that receive_batch gave, not {ack!r:.100}")
+        steps = _receive_after(self._link, name, group, wanted, ack)
+        return AsyncReceivedBatch(await self._run(steps))
+
+    async def ack(self, group: str, receipts: str | Sequence[str]) -> dict[str, DeliveryError]:
+        """Ack messages by their receipts. Returns what could not be acked, by receipt."""
+        return await self._run(_settle_receipts(self._link, "ack", group, receipts, Settle()))
+
+    async def nack(
+        self,
+        group: str,
+        receipts: str | Sequence[str],
+        *,
+        delay: Duration | None = None,
+        error: str = "",
+        retries: int | None = None,
+    ) -> dict[str, DeliveryError]:
+        """Give messages back by their receipts, to be tried again after a delay.
+
+        `retries`: dead letters after so many, if that is fewer than the topic allows.
+        """
+        how = nack_of(delay, error, retries)
+        return await self._run(_settle_receipts(self._link, "nack", group, receipts, how))
+
+    async def reject(
+        self, group: str, receipts: str | Sequence[str], *, reason: str = ""
+    ) -> dict[str, DeliveryError]:
+        """Give messages up by their receipts: straight to the dead letters."""
+        how = reject_of(reason)
+        return await self._run(_settle_receipts(self._link, "reject", group, receipts, how))
+
+    async def extend(
+        self, group: str, receipts: str | Sequence[str], *, visibility: Duration
+    ) -> dict[str, DeliveryError]:
+        """Hold messages for longer, by their receipts."""
+        how = extend_of(visibility)
+        return await self._run(_settle_receipts(self._link, "extend", group, receipts, how))
+
+    async def in_flight(self, topic: str, group: str) -> list[InFlightMessage]:
+        """Messages that a group was handed and has not settled, and those that wait for a retry."""
+        return await self._run(_in_flight(self._link, self._name(topic), group))
+
+    async def groups(self, topic: str) -> list[str]:
+        """The groups that read a topic as a queue."""
+        return (await self._ask(calls.ListGroups(**self._topic(topic)))).groups
+
+    async def delete_group(self, topic: str, group: str) -> bool:
+        """Forget what a group has done; whether there was one of that name."""
+        call = calls.DeleteGroup(**self._topic(topic), group=group_name(group))
+        return (await self._ask(call)).found
+
+    async def seek(
+        self, topic: str, group: str, to: Position, *, partition: int | None = None
+    ) -> None:
+        """Let a group start again: at "earliest", "latest", an offset, or a time."""
+        await self._ask(
+            calls.Seek(
+                **self._topic(topic),
+                group=group_name(group),
+                to=place_of(to),
+                partition=partition,
+            )
+        )
+
+    def dead_letters(self, topic: str) -> AsyncDeadLetters:
+        """The dead letters of a topic: list, redrive, purge."""
+        return AsyncDeadLetters(self._link, self._name(topic))

@@ -1,1 +1,0 @@
-"""The client of a broker in another process: the same API as embedded, over HTTP."""

@@ -1,0 +1,142 @@
+"""Every call of the API that is one question and one answer: an endpoint each, made from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from penstock.broker.api import METHODS
+from penstock.errors import InvalidInput
+from penstock.model.calls import ROUTES, Call, Route, Summarize
+from penstock.model.messages import MessagePage
+from penstock.model.settings import SETTINGS_SCHEMA
+from penstock.model.stats import Summary
+from penstock.server.durable import durable
+from penstock.server.endpoints import Endpoint, HttpRequest
+from penstock.server.http import Answer
+from penstock.wire.columns import ARROW_TYPE, encode_read
+from penstock.wire.json_forms import form_of, page_view
+
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+def endpoint_of(kind: type[Call[Any]]) -> Endpoint:
+    route = ROUTES[kind]
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    in_path = {"namespace", *_PARAMETER.findall(route.path)}
+    others = {name: field for name, field in fields.items() if name not in in_path}
+    options, body, body_schema = _shapes(kind, route, others)
+    parameters = {name: field.type for name, field in fields.items() if name in in_path}
+    return Endpoint(
+        name=METHODS[kind],
+        method=route.method,
+        path=f"/v1{route.path}" if route.path == "/namespaces" else route.path,
+        handler=_handler(kind, route, parameters),
+        right=route.right,
+        tag=route.tag,
+        summary=" ".join((kind.__doc__ or "").split()),
+        options=options,
+        no_options=None if options is None else options(),
+        body=body,
+        body_schema=body_schema,
+        body_optional=body is not None and not any(f.required for f in others.values()),
+        items_in=0,
+        other_bodies=(),
+        result=None if route.answer is None else form_of(route.answer).kind,
+        result_types=(ARROW_TYPE,) if route.answer is MessagePage else (),
+        status=route.status,
+        in_namespaces=route.path != "/namespaces",
+    )
+
+
+def _shapes(
+    kind: type[Call[Any]], route: Route, others: dict[str, Any]
+) -> tuple[type | None, Any, Any]:
+    """How the query is parsed, and how the body is parsed and described."""
+    if route.body is not None:
+        rest = {name: field for name, field in others.items() if name != route.body}
+        return _struct(kind, "Options", rest), dict[str, Any], SETTINGS_SCHEMA
+    if route.method in ("GET", "DELETE"):
+        return _struct(kind, "Options", others), None, None
+    body = _struct(kind, "", others)
+    return None, body, body
+
+
+def _struct(kind: type[Call[Any]], suffix: str, fields: dict[str, Any]) -> type | None:
+    """Some fields of a call as a struct of their own."""
+    if not fields:
+        return None
+    described: list[Any] = []
+    for name, field in fields.items():
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = msgspec.field(default_factory=field.default_factory)
+            described.append((name, field.type, default))
+        elif field.default is not msgspec.NODEFAULT:
+            described.append((name, field.type, field.default))
+        else:
+            described.append((name, field.type))
+    return msgspec.defstruct(
+        kind.__name__ + suffix,
+        described,
+        namespace={"described_by": kind, "__doc__": kind.__doc__},
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+
+
+def _handler(
+    kind: type[Call[Any]], route: Route, parameters: dict[str, Any]
+) -> Callable[[HttpRequest], Awaitable[Any]]:
+    form = form_of(route.answer)
+
+    async def handle(request: HttpRequest) -> Any:
+        fields = {name: _parameter(request, name, type_) for name, type_ in parameters.items()}
+        if request.options is not None:
+            fields |= msgspec.structs.asdict(request.options)
+        if route.body is not None:
+            fields[route.body] = _tuples(request.body)
+        elif request.body is not None:
+            fields |= msgspec.structs.asdict(request.body)
+        answer = await request.door.aside(request.api.ask, kind(**fields))
+        if isinstance(answer, Future):
+            await durable(answer)
+            return None
+        if isinstance(answer, MessagePage) and request.request.accepts(ARROW_TYPE):
+            return await request.door.aside(_as_arrow, answer)
+        if kind is Summarize:
+            assert isinstance(answer, Summary)
+            return msgspec.structs.replace(answer, polls=len(request.door.polls))
+        return form.to(answer)
+
+    return handle
+
+
+def _parameter(request: HttpRequest, name: str, type_: Any) -> Any:
+    if name == "namespace":
+        return request.namespace_or(None if type_ == (str | None) else "default")
+    text = request.parameters[name]
+    if type_ is str:
+        return text
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise InvalidInput(f"{name} {text!r:.100} is not a whole number from 0 up")
+    return int(text)
+
+
+def _tuples(settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in (settings or {}).items()
+    }
+
+
+def _as_arrow(page: MessagePage) -> Answer:
+    about = msgspec.json.encode(page_view(page, with_messages=False))
+    return Answer(200, ARROW_TYPE, encode_read(page.batches, about))
+
+
+ENDPOINTS = [endpoint_of(kind) for kind in ROUTES]
