@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import typer
 
+from penstock import __version__
 from penstock.cli.exits import Exit
 from penstock.cli.guard import report
 from penstock.errors import InvalidInput
@@ -123,7 +123,7 @@ def _not_loaded() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"penstock {version('penstock')}")
+        print(f"penstock {__version__}")
         raise typer.Exit
 
 
