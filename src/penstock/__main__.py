@@ -18,8 +18,8 @@ _RUN_CODE_OF_OTHERS = ("worker", "pipeline")
 
 def command() -> int:
     """What a shell starts: a process of our own, made ready to start quickly."""
-    gc.disable()  # until the command is loaded: nothing of that is garbage
     if sys.argv[1:2] not in [[name] for name in _RUN_CODE_OF_OTHERS]:
+        gc.set_threshold(100_000)  # what is loaded is no garbage, and need not be looked through
         sys.meta_path.insert(0, _NoPandas())
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts threads when loaded
     return main()

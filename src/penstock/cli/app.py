@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from importlib import import_module
@@ -102,7 +101,6 @@ def run() -> int:
         words = words or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:]
     called = next((word for word in words if not word.startswith("-")), "")
     app = build(called)
-    gc.enable()  # see penstock.__main__
     if not wants_json():
         app(prog_name="penstock")
         return Exit.OK
