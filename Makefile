@@ -25,7 +25,7 @@ ifneq ($(shell test -x $(PY) && cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup test lint format bench torture planted demo serve clean lock check-java
+.PHONY: help setup test lint format bench torture planted demo serve clean lock
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ help: ## list the tasks
 setup: $(STAMP) ## make .venv from the lock (quick when nothing changed)
 	@:
 
-test: setup check-java lint ## lint, then the quick tests
+test: setup lint ## lint, then the quick tests
 	$(PY) -m pytest -q -n auto -m "not torture" tests
 
 lint: setup ## ruff (format and rules) and mypy --strict
@@ -54,9 +54,10 @@ torture: setup ## the long fault campaigns, with counts
 planted: setup ## plant bugs into copies of the source: the quick tests must catch each
 	$(PY) -m tests.planted
 
-demo: setup check-java ## a queue that is killed and goes on, then its data on Spark
-	$(PY) examples/demo.py
-	$(PY) examples/pipeline_demo.py
+demo: setup ## a queue that is killed and goes on, then its data on Spark; into demo-output/
+	rm -rf demo-output
+	$(PY) examples/demo.py --keep demo-output/queue
+	$(PY) examples/pipeline_demo.py --keep demo-output/spark
 
 serve: setup ## run the server on ./data, at http://127.0.0.1:8080 (/docs shows what it can do)
 	$(PY) -m penstock serve --data ./data
@@ -71,31 +72,26 @@ lock: ## resolve requirements/*.txt from pyproject.toml again
 	@$(find_python); \
 	test -x .lock-venv/bin/uv || { "$$python" -m venv --clear .lock-venv; \
 	    .lock-venv/bin/python -m pip install --quiet "uv==$(UV_VERSION)"; }; \
-	compile() { .lock-venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
+	compile() { .lock-venv/bin/uv pip compile --quiet --universal --python-version $(PYTHON_OLDEST) \
 	    --generate-hashes --no-emit-package penstock --custom-compile-command "make lock" \
 	    $(LOCK_FLAGS) "$$@" pyproject.toml; }; \
 	compile --extra all --extra dev --extra bench -o requirements/all.txt
 
-# Tasks that start Spark depend on this one; nothing else needs Java.
-check-java:
-	@if ! command -v java >/dev/null; then \
-	    echo "Java is missing: Spark needs Java 17 or newer, and no 'java' is on the PATH." >&2; exit 1; fi; \
-	version="$$(java -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | head -n 1)"; \
-	if [ "$${version:-0}" -lt 17 ]; then \
-	    echo "Java is too old: Spark needs Java 17 or newer, and 'java' is version $${version:-unknown}." >&2; \
-	    exit 1; fi
-
-# Sets $python to a Python 3.11, or says what is missing. `make PYTHON=/path/to/python3.11` decides.
+# Sets $python to the first Python that is new enough, or says what is missing.
+# `make PYTHON=/path/to/python` decides.
+PYTHON_OLDEST := 3.11
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
+ask_version := import sys; print("%d.%d" % sys.version_info[:2]); \
+    sys.exit(sys.version_info < tuple(map(int, "$(PYTHON_OLDEST)".split("."))))
 define find_python
 python=; others=; \
-for name in $(or $(PYTHON),python3.11 python3 python); do \
-    version="$$("$$name" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || true)"; \
-    if [ "$$version" = 3.11 ]; then python="$$name"; break; fi; \
+for name in $(or $(PYTHON),$(PYTHONS)); do \
+    if version="$$("$$name" -c '$(ask_version)' 2>/dev/null)"; then python="$$name"; break; fi; \
     if [ -n "$$version" ]; then others="$$others; $$name is Python $$version"; fi; \
 done; \
 if [ -z "$$python" ]; then \
-    echo "Python 3.11 is missing: none of '$(or $(PYTHON),python3.11 python3 python)' is it$$others." >&2; \
-    echo "Install Python 3.11, or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; \
+    echo "Python $(PYTHON_OLDEST) or newer is missing: none of '$(or $(PYTHON),$(PYTHONS))' is it$$others." >&2; \
+    echo "Install it, or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; \
     exit 1; \
 fi
 endef
@@ -104,7 +100,7 @@ $(STAMP): requirements/all.txt pyproject.toml
 	@$(find_python); \
 	echo "Setting up $(VENV) with $$("$$python" --version) ..."; \
 	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
-	    echo "$$python has no venv module; on Debian and Ubuntu: apt install python3.11-venv" >&2; exit 1; fi; \
+	    echo "$$python has no venv module; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; fi; \
 	if ! $(PY) -m pip --version >/dev/null 2>&1 || [ "$$(cat $(STAMP) 2>/dev/null)" != "$(CURDIR)" ]; then \
 	    "$$python" -m venv --clear $(VENV); fi; \
 	rm -f $(STAMP); \

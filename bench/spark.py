@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import penstock
+import penstock.spark
 from bench import messages
 from bench.harness import Contender, Sample, stopwatch
+from penstock.errors import JavaMissing
 
 FRAME = 1000
 KEY_AND_VALUE = "key binary, value binary"
@@ -19,9 +18,10 @@ KEY_AND_VALUE = "key binary, value binary"
 
 def missing() -> str:
     """Why there is no Spark on this machine; empty if there is."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if shutil.which("java") is None:
-        return "Spark needs Java 17, and no 'java' is on the PATH"
+    try:
+        penstock.spark.prepare()
+    except JavaMissing as exc:
+        return str(exc)
     return ""
 
 

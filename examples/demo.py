@@ -146,7 +146,9 @@ def main() -> None:
     console.print(NEXT)
     if given.keep:
         console.print(
-            f"   penstock inspect {given.keep}   what lies in the data folder", markup=False
+            f"   {os.path.relpath(os.path.dirname(sys.executable))}/penstock inspect {given.keep}"
+            "   what lies in the data folder",
+            markup=False,
         )
     console.print(f"\n[green]Done in {time.monotonic() - began:.1f} s.[/]")
     sys.exit(0 if good else "Something was not as it has to be: see the lines with NO.")

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import random
+import sys
 import tempfile
 import threading
 import time
@@ -28,6 +29,12 @@ POISON_EVERY = 200
 FAILS = 0.02
 SCHEMA = "n int not null, city string, amount double"
 
+NEXT = """
+Open {folder}/rollup/rollup.html in a browser: messages, lag and latencies, minute by minute.
+   {folder}/lake/orders   every message, as a Delta table; orders.bad is what was no order
+   {bin}/penstock stats orders --data {folder}/data
+   {bin}/penstock inspect {folder}/data   what lies in the data folder"""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -38,7 +45,11 @@ def main() -> int:
     place = nullcontext(options.keep) if options.keep else tempfile.TemporaryDirectory()
     with place as folder:
         verdict = Demo(os.path.abspath(folder), options.orders).run()
-    if not options.keep:
+    if options.keep:
+        print(
+            NEXT.format(folder=options.keep, bin=os.path.relpath(os.path.dirname(sys.executable)))
+        )
+    else:
         print("It is all removed again; run it with --keep FOLDER to look at it.")
     return verdict
 
@@ -172,7 +183,6 @@ class Demo:
         }
         for what, holds in checks.items():
             self.say(f"   {'yes' if holds else 'NO '}  {what}")
-        self.say(f"Where to look next: {self.lake} (any Delta reader), {self.out}/rollup.html")
         return 0 if all(checks.values()) else 1
 
     def say(self, line: str) -> None:

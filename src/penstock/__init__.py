@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.driver_python import tell_pyspark
 from penstock.errors import PenstockError, Reject, Retry
 from penstock.keywords import checks_keywords
 
@@ -67,3 +68,6 @@ def __getattr__(name: str) -> object:
 
         return Delivery
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+
+
+tell_pyspark()

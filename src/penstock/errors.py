@@ -139,7 +139,7 @@ class LakeConflict(PenstockError):
 
 
 class JavaMissing(PenstockError):
-    """Spark needs Java 17 or newer, and no 'java' is on the PATH."""
+    """Spark needs Java 17 or newer, and none was found."""
 
     code = "java_missing"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Self
@@ -41,7 +40,6 @@ class SparkCluster:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": f"{_QUICK_START} -Dspark.worker.timeout={_CALM_S}",
-            "PYSPARK_PYTHON": sys.executable,
         }
         self._folder = folder
         self._port = free_port()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.spark import prepare
 from tests.data_folder import folder, ps
 
 __all__ = ["folder", "ps"]
@@ -18,13 +16,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _java_and_python() -> None:
+    """Also for the processes that tests start: Spark's own scripts, drivers, a cluster."""
+    prepare()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    if shutil.which("java") is None:
-        pytest.fail("Spark needs Java 17 or newer, and no 'java' is on the PATH")
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # or workers take any python3 of the PATH
     scratch = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master("local[2,4]")  # 4: a failed task is tried again

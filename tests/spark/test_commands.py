@@ -130,7 +130,7 @@ def test_the_declarative_example_runs_twice(tmp_path: Path) -> None:
                 *("run", "--conf", "spark.sql.catalogImplementation=hive"),
             ],
             cwd=project,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
             capture_output=True,
             text=True,
             check=False,

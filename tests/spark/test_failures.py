@@ -59,10 +59,7 @@ def test_the_command_says_what_is_wrong_before_it_starts_spark(shop: str, tmp_pa
     assert "the lake is 's3://b/l'" in run("archive", "--from", shop, "--to", "s3://b/l", *orders)
     rollup = ("rollup", "--from", shop, "--to", "x", *orders)
     assert "the master is 'foo'" in run(*rollup, "--master", "foo")
-    assert "where there is no bin/java [java_missing]" in run(*rollup, code=7, JAVA_HOME="/nowhere")
-    assert "no 'java' is on the PATH. [java_missing]" in run(
-        *rollup, code=7, JAVA_HOME="", PATH="/nowhere"
-    )
+    assert "where there is no bin/java" in run(*rollup, code=7, JAVA_HOME="/nowhere")
     assert os.listdir(tmp_path) == ["data"]
 
 

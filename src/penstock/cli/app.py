@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import typer
 
+from penstock import __version__
 from penstock.cli.exits import Exit
-from penstock.cli.guard import report
+from penstock.cli.output import wants_json
+from penstock.cli.problems import report
 from penstock.errors import InvalidInput
 
 UsageError: Any = typer.BadParameter.__base__
@@ -100,7 +101,7 @@ def run() -> int:
         words = words or os.environ.get("_TYPER_COMPLETE_ARGS", "").split()[1:]
     called = next((word for word in words if not word.startswith("-")), "")
     app = build(called)
-    if "--json" not in words:
+    if not wants_json():
         app(prog_name="penstock")
         return Exit.OK
     return _run_for_a_program(app)
@@ -113,8 +114,9 @@ def _run_for_a_program(app: typer.Typer) -> int:
     except UsageError as exc:
         report(InvalidInput(exc.format_message()), Exit.USAGE)
         return Exit.USAGE
-    except typer.Abort:
-        return Exit.NO
+    except typer.Abort:  # Ctrl-C at a question
+        report(KeyboardInterrupt(), Exit.INTERRUPTED)
+        return Exit.INTERRUPTED
 
 
 def _not_loaded() -> None:
@@ -123,7 +125,7 @@ def _not_loaded() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"penstock {version('penstock')}")
+        print(f"penstock {__version__}")
         raise typer.Exit
 
 

@@ -112,6 +112,7 @@ def _bench(
             )
             for r in results
         ],
+        drop=("calls", "p95", "messages"),
     )
 
 

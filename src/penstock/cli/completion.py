@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import typer
 
@@ -17,13 +18,14 @@ _PATIENCE = "1s"  # nobody waits longer for the tab key
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Topics whose names begin so; none where that cannot be found out at once."""
     given = ctx.params
+    data, tls_ca = given.get("data"), given.get("tls_ca")
     with suppress(PenstockError, OSError):
         where = find_where(
-            given.get("data"),
+            Path(data) if data else None,  # options are not converted yet
             given.get("url"),
             given.get("api_key"),
             given.get("namespace"),
-            given.get("tls_ca"),
+            Path(tls_ca) if tls_ca else None,
             os.environ,
         )
         names = _of_folder(where) if where.url is None else _of_server(where, where.url)

@@ -15,6 +15,7 @@ import typer
 
 from penstock.cli.completion import topic_names
 from penstock.cli.exits import Exit
+from penstock.cli.output import note
 from penstock.cli.session import Session, connected
 from penstock.cli.signals import Signals
 from penstock.cli.taking import QueueSource, Source, StreamSource, Wanted
@@ -168,8 +169,7 @@ def _consume(
     source = StreamSource(session.ps, wanted) if stream else QueueSource(session.ps, wanted)
     if not _write_out(source, wanted, form, files):
         if sys.stderr.isatty():
-            told = f"nothing is ready for group {group!r}; --wait 20s or --follow waits for more"
-            print(told, file=sys.stderr)
+            note(f"nothing is ready for group {group!r}; --wait 20s or --follow waits for more")
         raise typer.Exit(Exit.NO)
 
 
@@ -258,7 +258,7 @@ def _to_files(source: Source, wanted: Wanted, files: Files, signals: Signals) ->
             with signals.held_off():
                 file.complete()
                 source.keep()
-            print(f"{file.path}: {file.rows:,} messages", file=sys.stderr)
+            note(f"{file.path}: {file.rows:,} messages")
             file = None
 
     try:

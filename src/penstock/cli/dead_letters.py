@@ -102,6 +102,8 @@ def list_(
             )
             for letter in letters
         ],
+        cut=("error", "value"),
+        drop=("last tried (UTC)", "attempts", "group"),
     )
 
 

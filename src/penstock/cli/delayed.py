@@ -49,6 +49,7 @@ def list_(
             )
             for each in found
         ],
+        cut=("key", "value"),
     )
 
 

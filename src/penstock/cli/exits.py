@@ -96,7 +96,9 @@ def code_of(error: BaseException) -> str:
     """The stable name of an error, as in the reference of errors."""
     if isinstance(error, PenstockError):
         return error.code
-    return "interrupted" if isinstance(error, KeyboardInterrupt) else "os_error"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return "os_error" if isinstance(error, OSError) else "bug"
 
 
 def sentence(error: BaseException) -> str:
@@ -112,6 +114,10 @@ def sentence(error: BaseException) -> str:
         return (
             f"{error}{' With --url a command goes to its server.' if 'http' in str(error) else ''}"
         )
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted by Ctrl-C or a signal"
+    if code_of(error) == "bug":
+        return f"{type(error).__name__}: {error}"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
-import msgspec
 import typer
-from rich.text import Text
 
-from penstock.cli.exits import Exit, code_of, exit_of, sentence
-from penstock.cli.tables import PlainConsole
-from penstock.errors import PenstockError
+from penstock.cli.exits import Exit, exit_of
+from penstock.cli.problems import report
 
 P = ParamSpec("P")
 
@@ -35,33 +31,11 @@ def guarded(function: Callable[P, None]) -> Callable[P, None]:
             code = exit_of(exc)
             if code == Exit.BROKEN_PIPE:
                 _let_go_of_output()
-            elif isinstance(exc, PenstockError | OSError | KeyboardInterrupt):
-                report(exc, code)
             else:
-                traceback.print_exc()
+                report(exc, code)
             raise typer.Exit(code) from None
 
     return run
-
-
-def report(error: BaseException, code: Exit) -> None:
-    """Say on stderr what went wrong: as a red sentence or, with --json, as JSON."""
-    if isinstance(error, KeyboardInterrupt):
-        return
-    name = code_of(error)
-    if "--json" in sys.argv:
-        problem = {
-            "error": {
-                "code": name,
-                "message": sentence(error),
-                "retriable": bool(getattr(error, "retriable", False)),
-                "exit_code": int(code),
-            }
-        }
-        sys.stderr.write(msgspec.json.encode(problem).decode() + "\n")
-        return
-    text = Text.assemble(("penstock: ", "bold red"), (sentence(error), "red"), f" [{name}]")
-    PlainConsole(stderr=True).print(text)
 
 
 def _let_go_of_output() -> None:

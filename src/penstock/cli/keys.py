@@ -14,6 +14,7 @@ import typer
 
 from penstock.cli import tables
 from penstock.cli.http import call
+from penstock.cli.output import note
 from penstock.cli.session import Session, command
 from penstock.cli.units import moment
 from penstock.server.keys import Key, KeyStore
@@ -73,9 +74,7 @@ def create(
         tables.document({**_fields(key), "token": token})
         return
     tables.say(token)
-    tables.PlainConsole(stderr=True).print(
-        f"This is key {key.id} ({key.name}, {key.role}). Keep it now: it is never shown again."
-    )
+    note(f"This is key {key.id} ({key.name}, {key.role}). Keep it now: it is never shown again.")
 
 
 @command(commands, "list", in_namespace=False)

@@ -69,6 +69,7 @@ def _peek(
             )
             for m in found
         ],
+        cut=("key", "value"),
     )
 
 

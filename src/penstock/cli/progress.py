@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
+from penstock.cli.output import note, wants_json
 from penstock.cli.units import size
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _QUIET_S = 2  # work that is shorter says nothing where there is no terminal
 _EVERY_S = 5
@@ -29,14 +30,23 @@ class ByteProgress:
         self._name = ""
         self._bar: Progress | None = None
         self._next_line = time.monotonic() + _QUIET_S
-        console = Console(stderr=True)
-        if console.is_terminal:
+        if sys.stderr.isatty() and not wants_json():
+            # Here, as it takes long to load and most work is short or piped.
+            from rich.console import Console  # noqa: PLC0415
+            from rich.progress import (  # noqa: PLC0415
+                BarColumn,
+                DownloadColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
+
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 DownloadColumn(),
                 TimeRemainingColumn(),
-                console=console,
+                console=Console(stderr=True),
                 transient=True,
             )
             self._task = self._bar.add_task("", total=total_bytes)
@@ -58,7 +68,7 @@ class ByteProgress:
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _EVERY_S
             line = f"{size(self._done)} of {size(self._total)} {self._verb}; now {self._name}"
-            print(line, file=sys.stderr, flush=True)
+            note(line)
 
     def __enter__(self) -> Self:
         if self._bar:

@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli import tables, values
 from penstock.cli.completion import topic_names
+from penstock.cli.output import note
 from penstock.cli.progress import ByteProgress
 from penstock.cli.session import Session, connected
 from penstock.cli.signals import Signals
@@ -242,9 +243,9 @@ def _telling_how_far(publishing: Publishing) -> Iterator[None]:
     """What fails in the middle has published some: whoever tries again should know."""
     try:
         yield
-    except BaseException:
+    except BaseException as exc:
         if publishing.count:
-            print(f"{publishing.count:,} messages were published before that", file=sys.stderr)
+            exc.add_note(f"{publishing.count:,} messages were published before that")
         raise
 
 
@@ -257,7 +258,7 @@ def _from_source(
 ) -> None:
     with opened(file) as source:
         if source.isatty():
-            print("One message a line; Ctrl-D ends.", file=sys.stderr)
+            note("One message a line; Ctrl-D ends.")
         size = file.stat().st_size if file is not None and source is not sys.stdin.buffer else 0
         with ByteProgress(size, "published") as progress:
             progress.name(str(file or "stdin"))

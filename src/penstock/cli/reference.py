@@ -119,9 +119,10 @@ def _cell(text: str) -> str:
 
 def _kind(param: Any) -> str:
     """What an option takes, in a word: its choices, `N` for a number, else its name."""
-    if param.type_descriptor.is_choice:
-        return "\\|".join(str(getattr(c, "value", c)) for c in param.type_descriptor.choices)
-    if param.type_descriptor.annotation is int or param.type_descriptor.is_ranged:
+    choices = getattr(param.type, "choices", None)
+    if choices:
+        return "\\|".join(str(getattr(choice, "value", choice)) for choice in choices)
+    if param.type.name.startswith("int"):
         return "N"
     return str(param.name).strip("_").upper()
 

@@ -154,7 +154,7 @@ class Session:
         """Ask before what cannot be undone; where nobody can be asked, --yes has to be given."""
         if yes:
             return
-        if not sys.stdin.isatty():
+        if self.json or not sys.stdin.isatty():
             raise InvalidInput(f"{question} Nobody is there to be asked: add --yes if so")
         typer.confirm(question, abort=True)
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
-from rich.text import Text
-
-from penstock.cli.tables import PlainConsole
+from penstock.cli.output import write_line
 from penstock.cli.units import count, duration, moment, size
 from penstock.log.report import Finding, FrameReport, LogReport, SegmentReport, Totals
 
@@ -30,45 +27,44 @@ _INDEX = {"none yet": "no index yet", "unknown": "not readable"}
 
 def reports(found: list[LogReport], totals: Totals, *, verify: bool) -> None:
     """All that was found, log by log, and the sum."""
-    console = PlainConsole()
     for report in found:
         if verify:
-            _verdict(console, report)
+            _verdict(report)
         else:
-            _log(console, report)
-    _totals(console, totals)
-    _conclusion(console, totals)
+            _log(report)
+    _totals(totals)
+    _conclusion(totals)
 
 
-def _log(console: Console, report: LogReport) -> None:
-    _say(console, (report.folder, "bold"), f"  {_range(report)}")
+def _log(report: LogReport) -> None:
+    write_line((report.folder, "bold"), f"  {_range(report)}")
     if report.writer:
-        _say(console, f"  open for writing in {report.writer}")
+        write_line(f"  open for writing in {report.writer}")
     lines = {segment.file: list(_lines(segment)) for segment in report.segments}
     cells = [_COLUMNS, *(cells for shown in lines.values() for cells, _ in shown)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(_COLUMNS))]
     header_is_due = True
     for segment in report.segments:
-        _say(console, "  ", (segment.file, "cyan"), f"  {_facts(segment)}")
+        write_line("  ", (segment.file, "cyan"), f"  {_facts(segment)}")
         if header_is_due and lines[segment.file]:
-            _say(console, (_aligned(_COLUMNS, widths), "dim"))
+            write_line((_aligned(_COLUMNS, widths), "dim"))
             header_is_due = False
         for row, style in lines[segment.file]:
-            _say(console, (_aligned(row, widths), style))
-        _unfinished(console, segment, report.writer)
-        _findings(console, [f for f in segment.findings if f.position is None])
-    _findings(console, report.findings)
-    console.print()
+            write_line((_aligned(row, widths), style))
+        _unfinished(segment, report.writer)
+        _findings([f for f in segment.findings if f.position is None])
+    _findings(report.findings)
+    write_line()
 
 
-def _verdict(console: Console, report: LogReport) -> None:
+def _verdict(report: LogReport) -> None:
     mark = ("damaged  ", "bold red") if report.damage else ("whole    ", "green")
     messages = sum(segment.message_count for segment in report.segments)
     counted = f"{count(messages, 'message')} in {count(len(report.segments), 'segment')}"
-    _say(console, mark, (report.folder, "bold"), f"  {counted}, {_range(report)}")
+    write_line(mark, (report.folder, "bold"), f"  {counted}, {_range(report)}")
     for segment in report.segments:
-        _unfinished(console, segment, report.writer)
-    _findings(console, report.all_findings)
+        _unfinished(segment, report.writer)
+    _findings(report.all_findings)
 
 
 def _range(report: LogReport) -> str:
@@ -153,7 +149,7 @@ def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
     return "    " + "  ".join(padded).rstrip()
 
 
-def _unfinished(console: Console, segment: SegmentReport, writer: str | None) -> None:
+def _unfinished(segment: SegmentReport, writer: str | None) -> None:
     if not segment.unfinished_bytes:
         return
     what = f"{count(segment.unfinished_bytes, 'byte')} behind the durable mark"
@@ -161,16 +157,16 @@ def _unfinished(console: Console, segment: SegmentReport, writer: str | None) ->
         text = f"{what} are being written"
     else:
         text = f"{what} are no whole frame: left by a crash; the next open cuts them"
-    _say(console, "    ", (f"{segment.file}: {text}", "yellow"))
+    write_line("    ", (f"{segment.file}: {text}", "yellow"))
 
 
-def _findings(console: Console, findings: list[Finding]) -> None:
+def _findings(findings: list[Finding]) -> None:
     for finding in findings:
         label = ("damage: ", "bold red") if finding.is_damage else ("note: ", "yellow")
-        _say(console, "    ", label, str(finding))
+        write_line("    ", label, str(finding))
 
 
-def _totals(console: Console, totals: Totals) -> None:
+def _totals(totals: Totals) -> None:
     rows = {
         "logs": f"{totals.logs:,}",
         "segments": f"{totals.segments:,}",
@@ -186,18 +182,14 @@ def _totals(console: Console, totals: Totals) -> None:
         stored = f"{size(totals.stored_bytes)} for {size(totals.raw_bytes)}"
         rows["compression"] = f"{stored}, a ratio of {totals.compression_ratio:.2f}"
     for name, text in rows.items():
-        _say(console, (name.ljust(13), "dim"), text)
+        write_line((name.ljust(13), "dim"), text)
 
 
-def _conclusion(console: Console, totals: Totals) -> None:
+def _conclusion(totals: Totals) -> None:
     if totals.damage:
         text = f"Damage in {count(totals.damage, 'place')}, named above. Readers skip what is lost."
-        _say(console, (text, "bold red"))
+        write_line((text, "bold red"))
     elif totals.unfinished_bytes:
-        _say(console, ("No damage: everything that is durable is whole.", "green"))
+        write_line(("No damage: everything that is durable is whole.", "green"))
     else:
-        _say(console, ("No damage.", "green"))
-
-
-def _say(console: Console, *parts: str | tuple[str, str]) -> None:
-    console.print(Text.assemble(*parts))
+        write_line(("No damage.", "green"))

@@ -9,10 +9,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from penstock.cli import tables
 from penstock.cli.completion import topic_names
@@ -45,8 +41,8 @@ _HEAD = (
     "in flight",
     "delayed",
     "dead",
-    "published/s",
-    "delivered/s",
+    "in/s",
+    "out/s",
     "acked/s",
 )
 _GROUP_HEAD = (
@@ -54,6 +50,7 @@ _GROUP_HEAD = (
     "group",
     "to do",
     "in flight",
+    "acked/s",
     "waited p50",
     "p95",
     "handled p50",
@@ -76,18 +73,17 @@ def _stats(
 ) -> None:
     """How the topics stand, once or live.
 
-    What is in them, what is to do, and the rates of the last ten seconds. Of topics that are named
-    also their queue groups: how long messages waited for their first hand-out, and were worked on
-    until their ack. With --watch and --json, a document a line.
+    What is in them, what is to do, and the rates of the last ten seconds: messages in by publish,
+    out to groups, and acked. With --watch, and of topics that are named, also their queue groups:
+    how long messages waited for their first hand-out, and were worked on until their ack. With
+    --watch and --json, a document a line.
     """
     if not watch:
         found = _look(session, topic)
         if session.json:
             tables.document({"topics": found, "totals": _totals(found)})
         else:
-            tables.table(_HEAD, [_row(stats) for stats in found])
-            if topic:
-                _show_groups(found)
+            _show(found, with_groups=bool(topic))
         return
     every_s = max(parse_ns(every, "every") / 1e9, 0.1)
     try:
@@ -99,24 +95,30 @@ def _stats(
         return  # that is how it ends
 
 
-def _show_groups(found: Sequence[TopicStats]) -> None:
+def _show(found: Sequence[TopicStats], *, with_groups: bool) -> None:
+    tables.table(_HEAD, [_row(stats) for stats in found])
+    groups = _group_rows(found) if with_groups else []
+    if groups:
+        tables.say("")
+        tables.table(_GROUP_HEAD, groups)
+        tables.say("Times are of the last five minutes.", "dim")
+
+
+def _group_rows(found: Sequence[TopicStats]) -> list[tuple[object, ...]]:
     """How each queue group of these topics gets on, and how long that takes."""
-    rows = [
+    return [
         (
             stats.topic,
             group.group,
             group.depth,
             group.in_flight,
+            float(group.ack_rate),
             *_took(group.waited),
             *_took(group.handled),
         )
         for stats in found
         for group in stats.groups
     ]
-    if rows:
-        tables.say("")
-        tables.table(_GROUP_HEAD, rows)
-        tables.say("Times are of the last five minutes.", "dim")
 
 
 def _took(latency: LatencyStats | None) -> tuple[str | None, str | None]:
@@ -133,40 +135,69 @@ def _watch_lines(session: Session, topics: list[str] | None, every_s: float) -> 
             tables.line({"time": now, "topics": found, "totals": _totals(found)})
         else:
             tables.say(now, "dim")
-            tables.table(_HEAD, [_row(stats) for stats in found])
+            _show(found, with_groups=True)
         sys.stdout.flush()
         time.sleep(every_s)
 
 
 def _watch_screen(session: Session, topics: list[str] | None, every_s: float) -> None:
+    # Here, as it takes long to load, and only this needs it.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             found = _look(session, topics)
-            live.update(_screen(session.where.target, found, console.height), refresh=True)
+            shown = screen(session.where.target, found, console.width, console.height)
+            text = Text(no_wrap=True, overflow="crop")
+            for line, style in shown:
+                text.append(f"{line}\n", style)
+            live.update(text, refresh=True)
             time.sleep(every_s)
 
 
-def _screen(target: str, found: Sequence[TopicStats], height: int) -> Group:
+def screen(
+    target: str, found: Sequence[TopicStats], width: int, height: int
+) -> list[tuple[str, str]]:
+    """The lines of the live screen with their styles: the busiest topics, then their groups."""
     totals = _totals(found)
     now = datetime.now(UTC).strftime("%H:%M:%S UTC")
-    title = Text.assemble(
-        (f"{target}  ", "bold"),
-        (f"{now}   ", "dim"),
-        f"{len(found):,} topics, {totals['messages']:,.0f} messages, ",
-        size(int(totals["size_bytes"])),
-    )
+    counted = f"{len(found):,} topics, {totals['messages']:,.0f} messages"
+    title = f"{now}   {counted}, {size(int(totals['size_bytes']))}   {target}"
     busy = sorted(found, key=lambda s: (-(s.publish_rate + s.ack_rate), -s.depth, s.topic))
-    room = max(1, height - 6)
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    for number, name in enumerate(_HEAD):
-        table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
-    for stats in busy[:room]:
-        style = "red" if stats.dead else "yellow" if stats.depth and not stats.ack_rate else ""
-        table.add_row(*map(tables.cell, _row(stats)), style=style)
-    hidden = Text(f"and {len(busy) - room:,} more" if len(busy) > room else "", style="dim")
-    hint = Text("red: dead letters; yellow: work that nobody does; Ctrl-C ends", style="dim")
-    return Group(title, Text(), table, hidden, hint)
+    groups = _group_rows(busy)
+    room = height - 9  # title, two heads of up to two lines, what is between and below
+    for_groups = min(len(groups), max(room // 2, room - len(busy)))
+    shown = busy[: max(1, room - for_groups)]
+    lines = [(title, "bold"), ("", "")]
+    styles = [
+        "red" if stats.dead else "yellow" if stats.depth and not stats.ack_rate else ""
+        for stats in shown
+    ]
+    lines += _styled(tables.lines(_HEAD, [_row(stats) for stats in shown], width), styles)
+    if groups[:for_groups]:
+        rows = tables.lines(_GROUP_HEAD, groups[:for_groups], width)
+        lines += [("", ""), *_styled(rows, [""] * for_groups)]
+    hidden = [
+        f"{left:,} more {what}"
+        for left, what in (
+            (len(busy) - len(shown), "topics"),
+            (len(groups) - for_groups, "groups"),
+        )
+        if left > 0
+    ]
+    hint = "red: dead letters; yellow: work that nobody does; Ctrl-C ends"
+    return [*lines, (f"and {' and '.join(hidden)}" if hidden else "", "dim"), (hint, "dim")]
+
+
+def _styled(rows: list[list[str]], styles: Sequence[str]) -> list[tuple[str, str]]:
+    head, *body = rows
+    return [
+        *((line, "dim") for line in head),
+        *((line, style) for (line,), style in zip(body, styles, strict=True)),
+    ]
 
 
 def _look(session: Session, topics: list[str] | None) -> list[TopicStats]:

@@ -4,42 +4,116 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from rich.cells import cell_len
-from rich.console import Console
-from rich.text import Text
+from rich.cells import cell_len, set_cell_size
+
+from penstock.cli.output import line_width, write_line
+
+_CUT_MIN = 12
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Rows under a dim head; numbers to the right, with their thousands set apart."""
-    texts = [[cell(value) for value in row] for row in rows]
-    right = [
-        all(isinstance(row[i], int | float | None) for row in rows) and bool(rows)
-        for i in range(len(columns))
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    cut: Sequence[str] = (),
+    drop: Sequence[str] = (),
+) -> None:
+    """Rows under a dim head; numbers to the right, with their thousands set apart.
+
+    Where a terminal is too narrow for it, columns move together and the words of a name in the
+    head go below each other. Then the columns in `drop` are left out, one after the other, until
+    those in `cut` need to lose no more than their ends. Others are always whole.
+    """
+    head, *body = lines(columns, rows, line_width(), cut=cut, drop=drop)
+    for text in head:
+        write_line((text, "dim"))
+    for (text,) in body:
+        write_line(text)
+
+
+def lines(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    width: int | None,
+    *,
+    cut: Sequence[str] = (),
+    drop: Sequence[str] = (),
+) -> list[list[str]]:
+    """The lines of the head, and of each row."""
+    made = [_Column.of(name, [row[i] for row in rows]) for i, name in enumerate(columns)]
+    gap = 2
+    if width is not None and _total(made, gap) > width:
+        for column in made:
+            column.head = column.name.split(" ")
+        if _total(made, gap) > width:
+            gap = 1
+        for name in drop:
+            if _total(made, gap, cut) > width:
+                made = [column for column in made if column.name != name]
+        for column in sorted(made, key=lambda c: -c.width):
+            if column.name in cut:
+                column.shorten(_total(made, gap) - width)
+    height = max(len(column.head) for column in made)
+    for column in made:
+        column.head = [""] * (height - len(column.head)) + column.head
+    space = " " * gap
+    head, body = zip(*((c.aligned(c.head), c.aligned(c.texts)) for c in made), strict=True)
+    return [
+        [space.join(cells).rstrip() for cells in zip(*head, strict=True)],
+        *([space.join(cells).rstrip()] for cells in zip(*body, strict=True)),
     ]
-    widths = [
-        max(cell_len(text) for text in [name, *(row[i] for row in texts)])
-        for i, name in enumerate(columns)
-    ]
-    console = PlainConsole()
-    console.print(Text(_aligned(columns, widths, right), style="dim"))
-    for row in texts:
-        console.print(Text(_aligned(row, widths, right)))
+
+
+@dataclass
+class _Column:
+    name: str
+    head: list[str]
+    texts: list[str]
+    is_number: bool
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[Any]) -> _Column:
+        is_number = bool(values) and all(isinstance(v, int | float | None) for v in values)
+        return cls(name, [name], [cell(value) for value in values], is_number)
+
+    @property
+    def width(self) -> int:
+        return max(map(cell_len, [*self.head, *self.texts]))
+
+    def shorten(self, surplus: int) -> None:
+        """Cut what is too long, down to a width that still says something."""
+        room = max(self.width - max(surplus, 0), _CUT_MIN)
+        self.texts = [
+            text if cell_len(text) <= room else set_cell_size(text, room - 3).rstrip() + "..."
+            for text in self.texts
+        ]
+
+    def aligned(self, texts: Sequence[str]) -> list[str]:
+        width = self.width
+        padded = [(" " * (width - cell_len(text)), text) for text in texts]
+        return [pad + text if self.is_number else text + pad for pad, text in padded]
+
+
+def _total(columns: Sequence[_Column], gap: int, cut: Sequence[str] = ()) -> int:
+    """How wide a table is; with `cut`, how wide it has to be at the least."""
+    widths = [min(c.width, _CUT_MIN) if c.name in cut else c.width for c in columns]
+    return sum(widths) + gap * (len(columns) - 1)
 
 
 def facts(pairs: Sequence[tuple[str, Any]]) -> None:
     """Names and what they are, one a line."""
-    console = PlainConsole()
     width = max((len(name) for name, _ in pairs), default=0) + 2
     for name, value in pairs:
-        console.print(Text.assemble((name.ljust(width), "dim"), cell(value)))
+        write_line((name.ljust(width), "dim"), cell(value))
 
 
 def say(text: str, style: str = "") -> None:
     """A sentence."""
-    PlainConsole().print(Text(text, style=style))
+    write_line((text, style))
 
 
 def document(value: Any) -> None:
@@ -73,22 +147,3 @@ def cell(value: Any) -> str:
 def printable(text: str) -> str:
     """What others wrote must not steer the terminal of who reads it."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-class PlainConsole(Console):
-    """A console that wraps, marks up and highlights nothing."""
-
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(highlight=False, soft_wrap=True, stderr=stderr, markup=False, emoji=False)
-
-    def on_broken_pipe(self) -> None:
-        """Rich would end the process here, with an exit code of its own."""
-        raise BrokenPipeError
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = [
-        " " * (width - cell_len(text)) + text if to_right else text + " " * (width - cell_len(text))
-        for text, width, to_right in zip(cells, widths, right, strict=True)
-    ]
-    return "  ".join(padded).rstrip()

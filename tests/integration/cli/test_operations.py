@@ -39,7 +39,9 @@ def test_stats_of_a_topic_say_how_long_its_messages_take(sh: Shell) -> None:
     assert 0 < group["waited"]["p50_us"] <= group["waited"]["max_us"]
     head, row = sh("stats", "orders").lines[3:5]
     assert head.split()[:6] == ["topic", "group", "to", "do", "in", "flight"]
-    assert re.search(r"orders +billing +0 +0 +[\d.]+ \w+ +[\d.]+ \w+ +[\d.]+ \w+ +[\d.]+ \w+$", row)
+    assert re.search(
+        r"orders +billing +0 +0 +[\d.]+ +[\d.]+ \w+ +[\d.]+ \w+ +[\d.]+ \w+ +[\d.]+ \w+$", row
+    )
 
 
 def test_watching_goes_on_until_it_is_interrupted(sh: Shell) -> None:

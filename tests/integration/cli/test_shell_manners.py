@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -18,7 +20,9 @@ import typer
 from penstock.__main__ import main
 from penstock.cli.app import COMMANDS, build
 from penstock.cli.exits import Exit
-from tests.integration.cli.shell import COMMAND, Shell, environment, run
+from penstock.cli.session import Session, Where
+from penstock.errors import InvalidInput
+from tests.integration.cli.shell import COMMAND, Done, Shell, environment, run
 
 
 def until(process: subprocess.Popen[bytes], true: Callable[[], object]) -> None:
@@ -70,6 +74,97 @@ def test_with_json_also_wrong_options_are_told_as_json(args: list[str], says: st
     error = json.loads(done.err)["error"]
     assert says in error.pop("message")
     assert error == {"code": "invalid_input", "retriable": False, "exit_code": 2}
+
+
+def error_of(done: Done) -> dict[str, Any]:
+    """What stderr says, which has to be one JSON document and no more."""
+    (line,) = done.err.splitlines()
+    error: dict[str, Any] = json.loads(line)["error"]
+    assert error["exit_code"] == done.code
+    return error
+
+
+def test_with_json_a_bug_is_json_too_with_its_traceback(
+    folder: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from penstock.client.client import Client
+
+    def broken(self: Client) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Client, "all_stats", broken)
+    folder("topic", "create", "orders")
+    done = run("topic", "list", "--json", *folder.where)
+    error = error_of(done)
+    assert (done.code, done.out, error["code"]) == (Exit.FAILED, b"", "bug")
+    assert error["message"] == "RuntimeError: a bug"
+    assert "Traceback" in error["traceback"]
+
+
+def test_with_json_what_was_done_before_an_error_is_in_it(folder: Shell) -> None:
+    folder("topic", "create", "orders")
+    done = folder(
+        *("publish", "orders", "--json", "--batch", "1", "--format", "jsonl"),
+        stdin=b'{"value": "a"}\n{"value": "b"}\nnonsense\n',
+        code=2,
+    )
+    assert error_of(done)["notes"] == ["2 messages were published before that"]
+
+
+def test_with_json_an_interrupt_is_told(folder: Shell) -> None:
+    folder("topic", "create", "orders")
+    folder("publish", "orders", "a")
+    following = folder.start("consume", "orders", "-g", "g", "--follow", "--json")
+    assert following.stdout is not None
+    following.stdout.readline()
+    following.send_signal(signal.SIGINT)
+    out, err = following.communicate(timeout=30)
+    assert (following.returncode, out) == (Exit.INTERRUPTED, b"")
+    assert error_of(Done(following.returncode, out, err.decode()))["code"] == "interrupted"
+
+
+def test_with_json_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    session = Session(Where(Path("data"), None, None, "default"), as_json=True)
+    with pytest.raises(InvalidInput, match="add --yes"):
+        session.confirm("Delete topic orders?", yes=False)
+    session.confirm("Delete topic orders?", yes=True)
+
+
+def test_with_json_files_that_are_written_are_no_words_on_stderr(folder: Shell) -> None:
+    folder("topic", "create", "orders")
+    folder("publish", "orders", "a")
+    done = folder("consume", "orders", "-g", "g", "--out", "x.jsonl", "--json")
+    assert done.err == ""
+
+
+def test_a_value_that_looks_like_the_option_is_a_value(folder: Shell) -> None:
+    folder("topic", "create", "orders")
+    done = run("publish", *folder.where, "orders", "--", "--json")
+    assert done.code == 0
+    assert "is at offset 0 of orders/0" in done.text
+    assert folder("consume", "orders", "-g", "g").lines == ["--json"]
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_without_its_extra_the_command_says_what_to_install(words: list[str]) -> None:
+    script = (
+        "import sys; sys.modules['typer'] = None\n"
+        f"sys.argv = ['penstock', 'topic', 'list', *{words!r}]\n"
+        "from penstock.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (Exit.USAGE, "")
+    assert "pip install 'penstock[cli]'" in done.stderr
+    if words:
+        assert error_of(Done(done.returncode, b"", done.stderr))["code"] == "missing_extra"
 
 
 def test_with_json_the_other_exit_codes_stay(folder: Shell) -> None:
@@ -209,6 +304,26 @@ def test_help_is_quick_because_it_loads_no_command() -> None:
         "from penstock.__main__ import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "heavy = {'numpy', 'pyarrow', 'starlette', 'uvicorn', 'yaml', 'pandas'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "words", [["topic", "list"], ["publish", "orders", "a", "--key", "k"], ["stats", "orders"]]
+)
+def test_a_command_does_not_load_what_is_only_installed(folder: Shell, words: list[str]) -> None:
+    folder("topic", "create", "orders")
+    folder("publish", "orders", "a")
+    script = (
+        f"import sys; sys.argv = ['penstock', *{words!r}, *{folder.where!r}]\n"
+        "from penstock.__main__ import command\n"
+        "try:\n    command()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'pandas', 'pydantic', 'starlette', 'uvicorn', 'pyspark', 'rich.console'}\n"
+        "heavy |= {'rich.progress', 'pyarrow.dataset'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +18,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.errors import InvalidInput, JavaMissing
+from penstock.spark.environment import prepare
 from penstock.spark.pipelines.failures import unwrapped
 
 _MASTERS = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
@@ -35,8 +34,7 @@ def session(master: str = "", name: str = "penstock") -> Iterator[SparkSession]:
         raise InvalidInput(
             f"the master is {master!r}; it is local[4], spark://host:7077, k8s://... or yarn"
         )
-    _check_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers take any python3
+    prepare()
     with unwrapped(), _without_words_of_pyspark(), _without_words_of_py4j(), _own_ctrl_c():
         spark = _started(_settings(master or "local[*]", name))
         try:
@@ -147,13 +145,3 @@ def _without_words_of_py4j() -> Iterator[None]:
         yield
     finally:
         root.removeFilter(is_of_others)
-
-
-def _check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    if home and not os.access(os.path.join(home, "bin", "java"), os.X_OK):
-        raise JavaMissing(
-            f"Spark needs Java 17 or newer, and JAVA_HOME is {home}, where there is no bin/java"
-        )
-    if not home and shutil.which("java") is None:
-        raise JavaMissing

@@ -1,0 +1,66 @@
+"""The live screen shows topics and their groups, as many as there is room for."""
+
+from __future__ import annotations
+
+from penstock.broker.stats import GroupStats, TopicStats
+from penstock.cli.stats import screen
+
+
+def topic(name: str, groups: int, depth: int = 0) -> TopicStats:
+    numbers = dict.fromkeys(("messages", "size_bytes", "in_flight", "delayed", "dead"), 0)
+    rates = dict.fromkeys(("publish_rate", "deliver_rate", "ack_rate"), 0.0)
+    members = [
+        GroupStats(
+            group=f"group-{n}",
+            depth=depth,
+            ready=0,
+            in_flight=0,
+            retrying=0,
+            committed={},
+            depth_by_partition={},
+            ready_by_priority={},
+            in_flight_by_priority={},
+            retrying_by_priority={},
+            oldest_age_us=None,
+            deliver_rate=0.0,
+            ack_rate=1.5,
+        )
+        for n in range(groups)
+    ]
+    return TopicStats(
+        topic=name,
+        depth=depth,
+        next_due_us=None,
+        partitions=[],
+        groups=members,
+        **numbers,
+        **rates,
+    )
+
+
+def shown(found: list[TopicStats], width: int = 80, height: int = 24) -> list[str]:
+    lines = [line for line, _ in screen("./data", found, width, height)]
+    assert len(lines) <= height
+    return lines
+
+
+def test_the_groups_are_below_the_topics() -> None:
+    lines = shown([topic("orders", 2, depth=7), topic("mails", 1)])
+    text = "\n".join(lines)
+    assert text.index("orders") < text.index("mails") < text.index("group-0")
+    assert sum("group-" in line for line in lines) == 3
+    assert max(map(len, lines)) <= 80
+
+
+def test_what_finds_no_room_is_counted() -> None:
+    lines = shown([topic(f"topic-{n:02}", 2) for n in range(30)])
+    topics = sum(line.startswith("topic-") and "group-" not in line for line in lines)
+    groups = sum("group-" in line for line in lines)
+    assert topics > 4
+    assert groups > 4
+    assert f"and {30 - topics} more topics and {60 - groups} more groups" in lines
+
+
+def test_without_groups_topics_have_all_the_room() -> None:
+    lines = shown([topic(f"topic-{n:02}", 0) for n in range(15)])
+    assert sum(line.startswith("topic-") for line in lines) == 15
