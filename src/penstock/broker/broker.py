@@ -26,6 +26,7 @@ from penstock.broker.burials import (
     finish_burials,
 )
 from penstock.broker.chores import TopicChores
+from penstock.broker.convert import prepare_folder
 from penstock.broker.dead_letters import DeadLetters
 from penstock.broker.housekeeper import Housekeeper
 from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, dedup_names, group_name, topic_name
@@ -119,6 +120,7 @@ class Broker:
         except OSError as exc:
             raise LogError(f"{self.folder} cannot be a data folder: {exc}") from exc
         try:
+            prepare_folder(self._files, self.folder)
             self._store = Store(
                 self.folder, self._files, self.clock, committer, self.config.free_bytes_min
             )

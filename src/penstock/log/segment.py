@@ -138,10 +138,12 @@ def begin_segment(files: FileSystem, segment: Segment, path: str | None = None) 
     return file
 
 
-def load_index(files: FileSystem, segment: Segment) -> tuple[IndexHeader, SegmentIndex]:
+def load_index(
+    files: FileSystem, segment: Segment, version: int = index_format.VERSION
+) -> tuple[IndexHeader, SegmentIndex]:
     """A sealed segment's index from its file, or IndexDamaged if it is not there or not right."""
     try:
-        header, index = index_format.decode(files.read(segment.index_path))
+        header, index = index_format.decode(files.read(segment.index_path), version)
     except FileNotFoundError:
         raise IndexDamaged("missing") from None
     if header.base_offset != segment.base_offset:
