@@ -175,6 +175,23 @@ def test_damage_of_old_costs_what_it_hit_and_is_told(indexed: bool, at: int) -> 
     assert files.read(path + ".damaged") == before
 
 
+def test_what_old_indexes_say_is_durable_stays_so() -> None:
+    files = SimulatedFiles()
+    old = OldLog(files, "log")  # without a mark, as a power cut may leave it
+    path = old.segment([b"one"], [b"two"], [b"three"])
+    old.segment([b"four"])
+    _flip(files, path, files.size(path) // 2)
+    left: list[SimulatedFiles] = []
+    files.before_operation = lambda kind, path: left.append(files.kill())
+    convert_log(files, "log")
+    for survivor in (*left, files):
+        survivor.before_operation = None
+        convert_log(survivor, "log")
+        with open_log("log", CONFIG, survivor) as log:
+            assert values(log) == [b"one", b"three", b"four"]
+            assert [d[2:4] for d in log.damage] == [(1, 2)]
+
+
 @pytest.mark.parametrize("indexed", [True, False])
 def test_frame_in_a_message_of_old_is_no_message_after_the_conversion(indexed: bool) -> None:
     files = SimulatedFiles()

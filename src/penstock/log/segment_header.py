@@ -35,6 +35,22 @@ _CHECKED_FROM = 8
 SEGMENT_HEADER_BYTES = 2 * _COPY.size
 
 
+class HeaderCopy(NamedTuple):
+    """The fields of one of the copies, in the order of the bytes."""
+
+    magic: bytes
+    crc: int
+    version: int
+    reserved: bytes
+    base_offset: int
+    frame_magic: bytes
+    crc_seed: int
+
+    @property
+    def salt(self) -> Salt:
+        return Salt(self.frame_magic, self.crc_seed)
+
+
 class SegmentHeader(NamedTuple):
     """What a header says."""
 
@@ -58,15 +74,17 @@ def decode_header(data: bytes | memoryview, path: str) -> SegmentHeader | None:
     FormatUnknown if it is of a later one than this.
     """
     start = bytes(data[:SEGMENT_HEADER_BYTES])
-    for copy in (start[: _COPY.size], start[_COPY.size :]):
-        if len(copy) < _COPY.size or copy[:4] != MAGIC:
+    for data_of_copy in (start[: _COPY.size], start[_COPY.size :]):
+        if len(data_of_copy) < _COPY.size:
             continue
-        _, crc, version, _, base_offset, *salt = _COPY.unpack(copy)
-        if crc == crc32c(copy[_CHECKED_FROM:]):
-            if version != VERSION:
-                raise FormatUnknown(path, version)
-            header = SegmentHeader(base_offset, Salt(*salt), is_whole=start == 2 * copy)
-            return header if header.is_whole or len(data) > SEGMENT_HEADER_BYTES else None
+        copy = HeaderCopy._make(_COPY.unpack(data_of_copy))
+        if copy.magic != MAGIC or copy.crc != crc32c(data_of_copy[_CHECKED_FROM:]):
+            continue
+        if copy.version != VERSION:
+            raise FormatUnknown(path, copy.version)
+        is_whole = start == 2 * data_of_copy
+        if is_whole or len(data) > SEGMENT_HEADER_BYTES:
+            return SegmentHeader(copy.base_offset, copy.salt, is_whole)
     if start.startswith(PLAIN.magic):
         raise FormatOutdated(path)
     return None

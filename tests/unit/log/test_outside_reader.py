@@ -367,3 +367,22 @@ def test_a_wait_without_a_time_ends_with_the_message(open_log: Opener, folder: P
     log.append(Batch.build(["a"]))
     log.sync()
     assert LogReader.open(folder).wait(0)
+
+
+def test_a_segment_that_a_recovery_begins_anew_is_read_by_its_new_salt(
+    open_log: Opener, folder: Path
+) -> None:
+    log = open_log()
+    log.append(Batch.build(["a"]))
+    log.roll()
+    log.sync()
+    reader = LogReader.open(folder)
+    log.close()
+    path = folder / segment_name(1)
+    path.write_bytes(path.read_bytes()[:40])  # its header never reached the disk as a whole
+    log = open_log()
+    log.append(Batch.build(["b"]))
+    log.sync()
+    reader.refresh()
+    assert [message.value for message in read_all(reader).messages()] == [b"a", b"b"]
+    assert reader.damage == []
