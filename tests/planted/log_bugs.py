@@ -305,8 +305,8 @@ aggregate([("offset", "min")])
     Bug(
         "no CRC check of the index",
         "log/index.py",
-        "    if crc32c(memoryview(data)[8:]) != header.crc or header.version != VERSION:\n",
-        "    if header.version != VERSION:\n",
+        "    if crc32c(memoryview(data)[8:]) != header.crc or header.version != version:\n",
+        "    if header.version != version:\n",
         FLIPPED_INDEX,
     ),
     Bug(
