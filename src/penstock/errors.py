@@ -108,6 +108,29 @@ class LogNotFound(LogError):
     code = "log_not_found"
 
 
+class FormatOutdated(LogError):
+    """The data is of an earlier format version. Opening its data folder for writing converts it."""
+
+    code = "format_outdated"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is of an earlier format version. Open its data folder once with this version "
+            "of Penstock, with penstock.connect or the server: that converts it."
+        )
+
+
+class FormatUnknown(LogError):
+    """The data is of a later format version than this Penstock knows. Use a later one."""
+
+    code = "format_unknown"
+
+    def __init__(self, path: str, version: object) -> None:
+        super().__init__(
+            f"{path} is of format version {version}, which a later Penstock wrote: use that one"
+        )
+
+
 class DiskFull(LogError):
     """There is no room for the write. Nothing of it was stored; it can be tried again."""
 

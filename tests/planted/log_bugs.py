@@ -15,6 +15,11 @@ TORN_TAIL = "tests/integration/log/test_torn_tail.py"
 FLIPPED_SEGMENT = "tests/integration/log/test_bit_flip.py::test_flipped_bit_in_a_sealed_segment"
 FLIPPED_ACTIVE = "tests/integration/log/test_bit_flip.py::test_flipped_bit_in_the_active_segment"
 FLIPPED_INDEX = "tests/integration/log/test_bit_flip.py::test_flipped_bit_in_an_index"
+FLIPPED_HEADER = (
+    "tests/integration/log/test_bit_flip.py::test_every_flipped_bit_in_the_header_of_a_segment"
+)
+FRAMES_IN_MESSAGES = "tests/unit/log/test_frames_in_messages.py"
+CONVERSION = "tests/simulation/test_conversion.py"
 RECOVERY = "tests/simulation/test_recovery.py"
 
 LOG_BUGS = [
@@ -293,15 +298,15 @@ aggregate([("offset", "min")])
     Bug(
         "no CRC check of frames in a recovery",
         "record/frame.py",
-        "    if checksum(buffer, position, end) != header.crc:\n",
+        "    if checksum(buffer, position, end, salt.seed) != header.crc:\n",
         "    if False:\n",
         POWER_CUT,
     ),
     Bug(
         "no CRC check of the index",
         "log/index.py",
-        "    if crc32c(memoryview(data)[8:]) != header.crc or header.version != VERSION:\n",
-        "    if header.version != VERSION:\n",
+        "    if crc32c(memoryview(data)[8:]) != header.crc or header.version != version:\n",
+        "    if header.version != version:\n",
         FLIPPED_INDEX,
     ),
     Bug(
@@ -310,6 +315,116 @@ aggregate([("offset", "min")])
         "        if next_offset > self._offset:\n            self._lost(",
         "        if False:\n            self._lost(",
         FLIPPED_SEGMENT,
+    ),
+    # The salt.
+    Bug(
+        "all segments have the same salt",
+        "record/salt.py",
+        """        return cls(os.urandom(4), int.from_bytes(os.urandom(4), "little"))\n""",
+        """        return cls(b"PNSK", 0)\n""",
+        FRAMES_IN_MESSAGES,
+    ),
+    Bug(
+        "frames of another salt are taken",
+        "record/frame.py",
+        """\
+    if header.magic != salt.magic:
+        raise""",
+        """\
+    if False:
+        raise""",
+        f"{FRAMES_IN_MESSAGES} {FLIPPED_SEGMENT}",
+    ),
+    Bug(
+        "a frame that begins a segment has the salt of the one before",
+        "log/local.py",
+        "            if self._active is not active:\n",
+        "            if False:\n",
+        "tests/unit/log/test_segments.py",
+    ),
+    Bug(
+        "compaction copies frames with the salt that they had",
+        "log/compact.py",
+        "            file.append(resalted([raw], self.new.salt))\n",
+        "            file.append([raw])\n",
+        "tests/unit/log/test_compaction.py",
+    ),
+    Bug(
+        "the second copy of a segment's header is not read",
+        "log/segment_header.py",
+        "    for data_of_copy in (start[: _COPY.size], start[_COPY.size :]):\n",
+        "    for data_of_copy in (start[: _COPY.size],):\n",
+        FLIPPED_HEADER,
+    ),
+    Bug(
+        "no CRC check of a segment's header",
+        "log/segment_header.py",
+        "        if copy.magic != MAGIC or copy.crc != crc32c(data_of_copy[_CHECKED_FROM:]):\n",
+        "        if copy.magic != MAGIC:\n",
+        FLIPPED_HEADER,
+    ),
+    Bug(
+        "the header of a segment is written behind its first frame",
+        "log/local.py",
+        """\
+            file = begin_segment(self._files, segment)
+""",
+        """\
+            file = self._files.create(segment.path)
+            segment.salt = type(self._active.salt).random()
+""",
+        EVERY_CRASH,
+    ),
+    Bug(
+        "a segment without a header goes on as the active one",
+        "log/recovery.py",
+        "                if segment.salt is UNKNOWN:  # it",
+        "                if False:  # it",
+        f"{EVERY_CRASH} tests/unit/log/test_reopen.py",
+    ),
+    Bug(
+        "a reader outside keeps the salt of a file that is begun anew",
+        "log/outside.py",
+        "        if segment.is_empty:  # a",
+        "        if segment.salt is UNKNOWN:  # a",
+        "tests/unit/log/test_outside_reader.py",
+    ),
+    # The conversion of folders of the first version.
+    Bug(
+        "a converted segment is renamed before it is synced",
+        "log/first_version.py",
+        "            self._write_frames(file)\n            file.sync()\n",
+        "            self._write_frames(file)\n",
+        CONVERSION,
+    ),
+    Bug(
+        "the new version is noted before the folder is converted",
+        "broker/convert.py",
+        "        if version is not None:\n            _convert(",
+        "        write_version(files, folder)\n        if version is not None:\n"
+        "            _convert(",
+        CONVERSION,
+    ),
+    Bug(
+        "a conversion that goes on converts again what is converted",
+        "log/first_version.py",
+        "        return decode_header(start, segment.path) is None  # or",
+        "        return bool(decode_header(start, segment.path) or True)  # or",
+        CONVERSION,
+    ),
+    Bug(
+        "a conversion forgets what the old indexes said was durable",
+        "log/first_version.py",
+        "*ends]",
+        "0]",
+        CONVERSION,
+    ),
+    Bug(
+        "the names of converted segments are not synced",
+        "log/first_version.py",
+        "    files.sync_folder(folder)\n",
+        "",
+        CONVERSION,
     ),
     # The index.
     Bug(

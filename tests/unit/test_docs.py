@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log import index
+from penstock.log import index, segment_header
 from penstock.record import frame
 from penstock.record.schema import FIELDS
 
@@ -121,10 +121,12 @@ def layout(struct_format: str, names: tuple[str, ...]) -> list[tuple[int, int, s
 def test_the_tables_of_headers_are_the_structs() -> None:
     documented = [(int(at), int(size), name) for at, size, name, *_ in rows("at | bytes | field")]
     assert documented == [
+        *layout(segment_header._COPY.format, segment_header.HeaderCopy._fields),
         *layout(frame._HEADER.format, frame.FrameHeader._fields),
         *layout(index._HEADER.format, index.IndexHeader._fields),
     ]
-    assert documented[19][:2] == (80, 16)
+    assert documented[7 + 19][:2] == (80, 16)
+    assert segment_header.SEGMENT_HEADER_BYTES == 64
     assert frame.HEADER_BYTES == 96
     assert index.HEADER_BYTES == 64
 

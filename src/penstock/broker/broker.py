@@ -27,6 +27,7 @@ from penstock.broker.burials import (
 )
 from penstock.broker.chores import TopicChores
 from penstock.broker.dead_letters import DeadLetterQueue
+from penstock.broker.convert import prepare_folder
 from penstock.broker.housekeeper import Housekeeper
 from penstock.broker.partition import Partition
 from penstock.broker.progress import ProgressInbox
@@ -117,6 +118,7 @@ class Broker:
         except OSError as exc:
             raise LogError(f"{self.folder} cannot be a data folder: {exc}") from exc
         try:
+            prepare_folder(self._files, self.folder)
             self._store = Store(
                 self.folder, self._files, self.clock, committer, self.config.free_bytes_min
             )

@@ -1,6 +1,7 @@
 """The data folder: where each log lies, and how topics are opened, made and removed.
 
 LOCK                                   held by the process that works here
+VERSION                                of this layout and of the logs' format
 catalog/                               journal of topics and their settings
 groups/                                journal of stream groups: committed offsets
 progress/                              what readers outside say about how far they are

@@ -24,11 +24,11 @@ from penstock.errors import DiskFull, LogClosed, LogError, OffsetOutOfRange
 from penstock.log.files import File, FileSystem, is_out_of_room
 from penstock.log.index import SegmentIndex
 from penstock.log.recovery import remove_segments, seal
-from penstock.log.segment import Broken, Segment, walk
+from penstock.log.segment import Broken, Segment, begin_segment, walk
 from penstock.record.batch import Batch
-from penstock.record.frame import FrameHeader, decode
+from penstock.record.frame import FrameHeader, decode_rows
 from penstock.record.schema import BITS, new_batch_ulid
-from penstock.record.writing import Writer, encode
+from penstock.record.writing import Writer, encode, resalted
 
 if TYPE_CHECKING:
     from penstock.log.local import LocalLog
@@ -166,7 +166,7 @@ class _Rewrite:
         removes = len(self.group) > 1
         for segment in self.group:
             buffer = self.files.map(segment.path, 0, segment.size_bytes)
-            for item in walk(buffer, segment.base_offset, segment.next_offset):
+            for item in walk(buffer, segment.salt, segment.base_offset):
                 if isinstance(item, Broken):
                     self.is_damaged = True
                     return False
@@ -175,7 +175,8 @@ class _Rewrite:
                 if room < 0:
                     merged, room = merged + 1, MERGED_FRAME_BYTES - item.header.raw_bytes
                 if not removes and item.header.row_count:
-                    removes = not self.keep.mask(decode(buffer, item.position).batch).all()
+                    batch = decode_rows(buffer, item.position, item.header)
+                    removes = not self.keep.mask(batch).all()
         return removes or merged * 2 <= frames
 
     def run(self, ulid: int) -> Segment:
@@ -185,7 +186,7 @@ class _Rewrite:
             raise DiskFull(f"{self.log.folder}: compaction needs {needed >> 20} MB of room")
         path = self.new.path
         try:
-            file = self.files.create(path + ".tmp")
+            file = begin_segment(self.files, self.new, path + ".tmp")
             try:
                 self._write_frames(file, ulid)
                 file.sync()
@@ -223,11 +224,12 @@ class _Rewrite:
         """Each frame with the rows that stay, and its bytes if they can stay as they are."""
         for segment in self.group:
             buffer = self.files.map(segment.path, 0, segment.size_bytes)
-            for item in walk(buffer, segment.base_offset, segment.next_offset):
+            for item in walk(buffer, segment.salt, segment.base_offset):
                 self.log.check_open()
                 if isinstance(item, Broken):
                     raise LogError(f"{segment.path}: damaged at byte {item.position}")
-                header, batch = decode(buffer, item.position)
+                header = item.header
+                batch = decode_rows(buffer, item.position, header)
                 keep = self.keep.mask(batch)
                 if keep.all():
                     yield header, batch, buffer[item.position :][: header.frame_bytes]
@@ -241,7 +243,7 @@ class _Rewrite:
         first, last = pending[0][0], pending[-1][0]
         raw = pending[0][2]
         if len(pending) == 1 and raw is not None:
-            file.append([raw])
+            file.append(resalted([raw], self.new.salt))
             self.new.add(first)
             return
         batch = Batch.concat([batch for _, batch, _ in pending if len(batch)] or [pending[0][1]])
@@ -249,7 +251,8 @@ class _Rewrite:
         if len(batch) != span:
             batch = batch.placed()
         codec, by = self.log.config.codec, Writer(term=last.term)
-        frame = encode(batch, first.base_offset, ulid, codec=codec, by=by, span=span)
+        salt = self.new.salt
+        frame = encode(batch, first.base_offset, ulid, codec=codec, by=by, span=span, salt=salt)
         file.append(frame.buffers)
         self.new.add(frame)
 

@@ -22,8 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
+from penstock.record.salt import Salt
+
 MAGIC = b"PNSI"
-VERSION = 1
+VERSION = 2
+"""In version 1 the salt was reserved: there was none."""
+
 NO_TIME = -(1 << 63)
 """The timestamp of a segment without messages: before any other."""
 
@@ -31,7 +35,7 @@ _HEADER = struct.Struct(
     "<"
     "4s"  # magic            b"PNSI"
     "I"  # crc              CRC32C of everything after this field
-    "H"  # version          1
+    "H"  # version          2
     "B"  # priorities       bit p is set when a message of the segment has priority p
     "B"  # reserved         0
     "I"  # entry_count
@@ -39,7 +43,9 @@ _HEADER = struct.Struct(
     "q"  # next_offset      one past its last
     "Q"  # segment_bytes    length of the segment's file
     "q"  # last_timestamp   the largest in the segment
-    "16s"  # reserved       0
+    "4s"  # frame_magic      the salt of the segment's frames
+    "I"  # crc_seed
+    "8s"  # reserved         0
 )
 HEADER_BYTES = _HEADER.size
 ENTRY_BYTES = 8 + 8 + 4 + 1  # offset, last timestamp, position, priorities
@@ -62,7 +68,13 @@ class IndexHeader(NamedTuple):
     next_offset: int
     segment_bytes: int
     last_timestamp: int
+    frame_magic: bytes
+    crc_seed: int
     reserved_too: bytes
+
+    @property
+    def salt(self) -> Salt:
+        return Salt(self.frame_magic, self.crc_seed)
 
 
 class SegmentIndex:
@@ -123,7 +135,7 @@ class SegmentIndex:
     def nbytes(self) -> int:
         return len(self) * ENTRY_BYTES
 
-    def encode(self, base_offset: int, next_offset: int, segment_bytes: int) -> bytes:
+    def encode(self, base_offset: int, next_offset: int, segment_bytes: int, salt: Salt) -> bytes:
         """The index as a file, for a segment that is sealed."""
         columns = b"".join(
             (
@@ -144,13 +156,14 @@ class SegmentIndex:
             next_offset,
             segment_bytes,
             self.last_timestamps[-1] if self.last_timestamps else NO_TIME,
+            *salt,
             b"",
         )
         crc = crc32c(columns, crc32c(header[8:]))
         return header[:4] + struct.pack("<I", crc) + header[8:] + columns
 
 
-def decode(data: bytes) -> tuple[IndexHeader, SegmentIndex]:
+def decode(data: bytes, version: int = VERSION) -> tuple[IndexHeader, SegmentIndex]:
     """An index from its file; IndexDamaged unless every byte is as it was written."""
     if len(data) < HEADER_BYTES:
         raise IndexDamaged("shorter than its header")
@@ -158,7 +171,7 @@ def decode(data: bytes) -> tuple[IndexHeader, SegmentIndex]:
     count = header.entry_count
     if header.magic != MAGIC or len(data) != HEADER_BYTES + count * ENTRY_BYTES:
         raise IndexDamaged("not an index, or of the wrong length")
-    if crc32c(memoryview(data)[8:]) != header.crc or header.version != VERSION:
+    if crc32c(memoryview(data)[8:]) != header.crc or header.version != version:
         raise IndexDamaged("the checksum does not match")
     index = SegmentIndex(1)
     columns = memoryview(data)[HEADER_BYTES:]

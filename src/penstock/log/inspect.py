@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from penstock.errors import FrameError, LogError, LogNotFound
+from penstock.errors import LogError, LogNotFound
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.index import IndexDamaged
 from penstock.log.look import OnBytes, Options, SegmentLook, unreadable
@@ -22,7 +22,7 @@ from penstock.log.marks import DURABLE_FILE, START_FILE, read_mark
 from penstock.log.recovery import list_segments
 from penstock.log.report import Finding, LogReport, SegmentReport
 from penstock.log.segment import Segment, is_index_name, load_index, parse_segment_name
-from penstock.record.frame import read_header
+from penstock.log.segment_header import decode_header
 
 _LOOKS_MAX = 100  # at a folder whose files come and go while it is looked at
 _READ_BYTES_MAX = 1 << 30  # of one segment at once
@@ -129,7 +129,8 @@ class _LogLook:
         self.report.findings.clear()  # of marks: they are not what was asked for
         data = self._read(segment)
         if not is_named or self.report.durable_mark is None:
-            segment.base_offset = _first_offset(data, segment.base_offset)
+            header = decode_header(data, segment.path)
+            segment.base_offset = header.base_offset if header else segment.base_offset
             self.durable = 1 << 63  # nothing says that a part of it may be unfinished
         else:
             self._believe_index(segment)
@@ -276,13 +277,6 @@ class _LogLook:
 
     def _note(self, file: str, reason: str) -> None:
         self.report.findings.append(Finding(file=file, reason=reason, is_damage=False))
-
-
-def _first_offset(data: memoryview, otherwise: int) -> int:
-    try:
-        return read_header(data).base_offset
-    except FrameError:
-        return otherwise
 
 
 def _writer_of(files: FileSystem, folder: str) -> str | None:

@@ -7,8 +7,11 @@ import os
 import socket
 import threading
 from concurrent.futures import Future
+from itertools import pairwise
 from types import TracebackType
 from typing import Self
+
+from msgspec.structs import replace
 
 from penstock.clock import Clock, SystemClock
 from penstock.config import LogConfig, Retention
@@ -28,7 +31,8 @@ from penstock.log.index import NO_TIME, SegmentIndex
 from penstock.log.marks import DurableMark, write_start
 from penstock.log.reader import SegmentList
 from penstock.log.recovery import recover, remove_segments
-from penstock.log.segment import Segment
+from penstock.log.segment import Segment, begin_segment
+from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch
 from penstock.record.frame import HEADER_BYTES, read_header
 from penstock.record.plain import Single
@@ -41,6 +45,7 @@ from penstock.record.writing import (
     check_messages,
     encode,
     encode_single,
+    resalted,
 )
 
 _logger = logging.getLogger("penstock.log")
@@ -153,7 +158,8 @@ class LocalLog(DurableLog):
                 self._check_writable()
             config, wall_ns = self.config, self._clock.wall_ns()
             now_us, ulid = wall_ns // 1000, new_batch_ulid(wall_ns)
-            frame = encode(batch, self._active.tail[0], ulid, now_us, config.codec, by)
+            active = self._active
+            frame = encode(batch, active.tail[0], ulid, now_us, config.codec, by, salt=active.salt)
             if frame.raw_bytes > config.message_bytes_max:
                 check_messages(batch, config.message_bytes_max)
             durable = self._append(frame, now_us)
@@ -176,7 +182,8 @@ class LocalLog(DurableLog):
             wall_ns = self._clock.wall_ns()
             now_us = wall_ns // 1000
             ulid = wall_ns // 1_000_000 << 80
-            frame = encode_single(value, self._active.tail[0], ulid, now_us)
+            active = self._active
+            frame = encode_single(value, active.tail[0], ulid, now_us, salt=active.salt)
             durable = self._append(frame, now_us)
         if self._waiting:
             self._notify()
@@ -210,7 +217,7 @@ class LocalLog(DurableLog):
             with self._write_lock:
                 self._start = before
                 segments = self._list.segments
-                gone = [s for s in segments[:-1] if s.next_offset <= before]
+                gone = [s for s, after in pairwise(segments) if after.base_offset <= before]
                 self._list = SegmentList.of(segments[len(gone) :])
             self._discard(gone)
 
@@ -225,7 +232,7 @@ class LocalLog(DurableLog):
         """Where the log starts if the limits are applied, and how many segments go."""
         age_ms, bytes_max, most = retention.age_ms, retention.bytes_max, retention.segments_max
         oldest_us = now_us - age_ms * 1000 if age_ms is not None else NO_TIME
-        if self._active.size_bytes and self._active.last_timestamp < oldest_us:
+        if not self._active.is_empty and self._active.last_timestamp < oldest_us:
             self.roll()
         segments = self._list.segments
         bytes_left, count = self.size_bytes, len(segments)
@@ -259,7 +266,7 @@ class LocalLog(DurableLog):
         """Seal the active segment, if there is anything in it, and start the next one."""
         with self._write_lock:
             self._check_writable()
-            if self._active.size_bytes:
+            if not self._active.is_empty:
                 self._roll()
 
     def replace_segments(self, old: list[Segment], new: Segment) -> bool:
@@ -331,7 +338,10 @@ class LocalLog(DurableLog):
     def _append(self, frame: EncodedFrame, now_us: int) -> Future[None]:
         size_bytes = self._active.tail[1] + frame.frame_bytes
         if size_bytes > self._roomy_until or now_us >= self._roll_at_us:
+            active = self._active
             self._make_room(frame.frame_bytes, now_us)
+            if self._active is not active:
+                frame = replace(frame, buffers=resalted(frame.buffers, self._active.salt))
         if self._uncounted:
             self._cut_uncounted()
         self._uncounted = True
@@ -360,15 +370,15 @@ class LocalLog(DurableLog):
                 f"{self.folder}: {free >> 20} MB free on its disk; writes stop below "
                 f"{config.free_bytes_min >> 20} MB. They go on when there is room."
             )
-        size_bytes, age_us = self._active.size_bytes, config.segment_age_ms * 1000
-        if size_bytes and (
-            size_bytes + frame_bytes > config.segment_bytes
+        age_us = config.segment_age_ms * 1000
+        if not self._active.is_empty and (
+            self._active.size_bytes + frame_bytes > config.segment_bytes
             or now_us - self._active_since_us >= age_us
         ):
             self._roll()
-            size_bytes = 0
-        if not size_bytes:
+        if self._active.is_empty:
             self._active_since_us = now_us
+        size_bytes = self._active.size_bytes
         unlooked_bytes = min(spare_bytes // _UNLOOKED_PART, _UNLOOKED_BYTES_MAX)
         self._roomy_until = min(size_bytes + max(frame_bytes, unlooked_bytes), config.segment_bytes)
         self._roll_at_us = self._active_since_us + age_us
@@ -398,7 +408,7 @@ class LocalLog(DurableLog):
         segment = Segment(self.folder, self._active.next_offset)
         segment.index = SegmentIndex(self.config.index_interval_bytes)
         try:
-            file = self._files.create(segment.path)
+            file = begin_segment(self._files, segment)
         except OSError as exc:
             if is_out_of_room(exc):
                 raise DiskFull(f"{self.folder}: no room for a new segment") from exc
@@ -433,9 +443,10 @@ class LocalLog(DurableLog):
 
     def _first_write_us(self) -> int:
         """When the active segment got its first frame: the time in that frame's ULID."""
-        window = self._files.map(self._active.path, 0, HEADER_BYTES)
+        active = self._active
+        window = self._files.map(active.path, SEGMENT_HEADER_BYTES, HEADER_BYTES)
         try:
-            ulid = read_header(window).ulid
+            ulid = read_header(window, salt=active.salt).ulid
         except FrameError:  # empty, or damaged: its age counts from now on
             return self._clock.wall_ns() // 1000
         return int.from_bytes(ulid[:6], "big") * 1000

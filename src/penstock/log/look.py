@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -13,8 +14,10 @@ from penstock.log.files import FileSystem
 from penstock.log.index import IndexDamaged
 from penstock.log.report import Finding, FrameReport, SegmentReport
 from penstock.log.segment import Broken, Found, Segment, load_index, walk
+from penstock.log.segment_header import decode_header
 from penstock.record.batch import Batch
 from penstock.record.frame import CODECS, FrameHeader, decode_rows
+from penstock.record.salt import UNKNOWN
 from penstock.record.schema import BITS, Priority, schema_of, ulid_text
 
 OnBytes = Callable[[int], object]
@@ -49,8 +52,9 @@ class SegmentLook:
         self.seen = _empty_report(segment, len(data), is_last=is_last)
         # A compacted segment was synced before it got its name: none of it can be unfinished.
         durable = durable if not segment.generation else 1 << 63
+        self._read_salt(segment, data)
         told = 0
-        for item in walk(data, segment.base_offset, segment.limit):
+        for item in walk(data, segment.salt, segment.base_offset):
             if isinstance(item, Found):
                 self._found(item, data, start)
             elif item.first_offset >= durable:
@@ -64,6 +68,20 @@ class SegmentLook:
         self.on_bytes(len(data) - told)
         self._check_index(segment)
         return self.seen
+
+    def _read_salt(self, segment: Segment, data: memoryview) -> None:
+        header = decode_header(data, segment.path)
+        with suppress(IndexDamaged):
+            segment.salt = load_index(self.files, segment)[0].salt
+        if header is not None:
+            segment.salt = header.salt
+            if not header.is_whole:
+                self._header_finding("one of the two copies of its header is damaged")
+        elif segment.salt is not UNKNOWN:
+            self._header_finding("its header is damaged; its index tells what is needed of it")
+
+    def _header_finding(self, reason: str) -> None:
+        self.seen.findings.append(Finding(file=self.seen.file, reason=reason, position=0))
 
     def _found(self, item: Found, data: memoryview, start: int) -> None:
         header, seen = item.header, self.seen
@@ -114,7 +132,11 @@ class SegmentLook:
                 self._index_finding(name, why, is_damage=False)
             return
         # Where frames are damaged the index knows of more than can be seen here.
-        wrong = None if seen.findings else self.notes.disagreement(header, index)
+        wrong = None
+        if not any(finding.first_offset is not None for finding in seen.findings):
+            wrong = self.notes.disagreement(header, index)
+        if header.salt != segment.salt:
+            wrong = "it is of a segment with another salt"
         seen.index = "wrong" if wrong else "ok"
         if wrong:
             self._index_finding(name, f"{wrong}; remove it, and the next open makes it again")

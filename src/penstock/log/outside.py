@@ -23,7 +23,9 @@ from penstock.log.marks import (
 from penstock.log.reader import SegmentList, SegmentReader
 from penstock.log.recovery import list_segments
 from penstock.log.segment import Broken, Segment, load_index, walk
+from penstock.log.segment_header import decode_header
 from penstock.record.frame import HEADER_BYTES, FrameHeader, read_header
+from penstock.record.salt import UNKNOWN, Salt
 
 _POLL_S = 0.02
 _RETRIES = 100
@@ -127,7 +129,7 @@ class LogReader(SegmentReader):
 
     def _learn(self, segment: Segment, durable: int) -> None:
         """A sealed segment tells by its index; the growing one is walked from where we were."""
-        if segment.index is None and segment.size_bytes:
+        if segment.index is None and segment.salt is not UNKNOWN:
             return
         try:
             segment.take_summary(load_index(self._files, segment)[0])
@@ -136,10 +138,15 @@ class LogReader(SegmentReader):
         except IndexDamaged:
             if segment.index is None:
                 segment.index = SegmentIndex(self._index_interval_bytes)
+        if segment.is_empty:  # a writer that recovers may make it anew, as long as nothing is in it
+            header = decode_header(self._files.read(segment.path, _LOOK_BYTES), segment.path)
+            segment.salt = header.salt if header else UNKNOWN
+        if segment.salt is UNKNOWN:
+            return
         self._skim(segment, durable)
         at = segment.size_bytes
         buffer = memoryview(self._files.read(segment.path, position=at))
-        for item in walk(buffer, segment.next_offset, segment.limit):
+        for item in walk(buffer, segment.salt, segment.next_offset, position=0):
             if isinstance(item, Broken):
                 if item.next_offset is None or item.next_offset > durable:
                     break
@@ -155,7 +162,7 @@ class LogReader(SegmentReader):
         A frame is as long as it says, and of as many offsets, if the next one begins there and
         with that offset. Whether its bytes are right is found out by who reads them.
         """
-        headers = _Headers(self._files, segment.path)
+        headers = _Headers(self._files, segment.path, segment.salt)
         found = headers.at(segment.size_bytes)
         while found and found.base_offset == segment.next_offset and found.next_offset < durable:
             after = headers.at(segment.size_bytes + found.frame_bytes)
@@ -168,9 +175,10 @@ class LogReader(SegmentReader):
 class _Headers:
     """The headers in a file, read a little at a time: a log is far more than its headers."""
 
-    def __init__(self, files: FileSystem, path: str) -> None:
+    def __init__(self, files: FileSystem, path: str, salt: Salt) -> None:
         self._files = files
         self._path = path
+        self._salt = salt
         self._start, self._window = 0, memoryview(b"")
 
     def at(self, position: int) -> FrameHeader | None:
@@ -178,6 +186,6 @@ class _Headers:
             self._window = memoryview(self._files.read(self._path, _LOOK_BYTES, position))
             self._start = position
         try:
-            return read_header(self._window, position - self._start)
+            return read_header(self._window, position - self._start, self._salt)
         except FrameError:
             return None

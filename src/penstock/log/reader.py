@@ -15,9 +15,11 @@ from penstock.errors import FrameCorrupt, FrameError, FrameTruncated, LogError, 
 from penstock.log.base import Batches, Damage
 from penstock.log.files import FileSystem
 from penstock.log.index import IndexDamaged, SegmentIndex
-from penstock.log.segment import Found, Segment, load_index, next_frame, walk
+from penstock.log.segment import HEADER_LOST, Found, Segment, load_index, next_frame, walk
+from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch
 from penstock.record.frame import FrameHeader, checksum, decode_rows, read_header
+from penstock.record.salt import UNKNOWN
 from penstock.record.schema import BITS
 
 _logger = logging.getLogger("penstock.log")
@@ -157,7 +159,7 @@ class SegmentReader:
         """The headers of the frames from the one of an offset on, each verified; for recoveries."""
         while offset < self._end:
             segment, buffer, first_offset = self._frames_from(offset)
-            for item in walk(buffer, first_offset, segment.next_offset):
+            for item in walk(buffer, segment.salt, first_offset, position=0):
                 if isinstance(item, Found) and item.header.next_offset > offset:
                     yield item.header
             if segment.next_offset <= offset:
@@ -170,7 +172,7 @@ class SegmentReader:
             segment = self._list.segments[self._list.at(offset)]
             try:
                 index = self._index(segment)
-                position, first_offset = 0, 0
+                position, first_offset = SEGMENT_HEADER_BYTES, segment.base_offset
                 if len(index):
                     block = index.block_of(offset)
                     position, first_offset = index.positions[block], index.offsets[block]
@@ -196,6 +198,9 @@ class SegmentReader:
                 offset = segment.base_offset
             last = number + 1 == len(segments.segments)
             stop = end if last else min(end, segments.bases[number + 1])
+            if segment.salt is UNKNOWN:
+                damage.append(self._report(Damage(segment.name, 0, offset, stop, HEADER_LOST)))
+                return stop
             try:
                 cursor = _Cursor(self._files, segment, self._index(segment), offset, max_bytes)
                 offset = cursor.read(stop)
@@ -247,7 +252,7 @@ class SegmentReader:
             blocks = np.array(index.offsets, np.int64)
             positions = np.array(index.positions[: len(blocks)], np.int64)
             first, last = np.searchsorted(blocks, [start, end], "right") - [1, 0]
-            begin = int(positions[first]) if first >= 0 else 0
+            begin = int(positions[first]) if first >= 0 else SEGMENT_HEADER_BYTES
             stop = int(positions[last]) if last < len(blocks) else segment.size_bytes
             inside = (blocks > start) & (blocks < end)
             offsets.append(blocks[inside])
@@ -277,7 +282,7 @@ class SegmentReader:
         again = Segment(self.folder, segment.base_offset, segment.generation)
         again.index = SegmentIndex(self._index_interval_bytes)
         buffer = self._files.map(segment.path, 0, segment.size_bytes)
-        for item in walk(buffer, segment.base_offset, segment.next_offset):
+        for item in walk(buffer, segment.salt, segment.base_offset):
             if isinstance(item, Found):
                 again.tail = (item.header.base_offset, item.position)
                 again.add(item.header)
@@ -311,8 +316,9 @@ class _Cursor:
         self._left_bytes = max_bytes
         self.batches: list[Batch] = []
         self.damage: list[Damage] = []
+        self._salt = segment.salt
         block = index.block_of(offset)
-        self._position, self._expected = 0, segment.base_offset
+        self._position, self._expected = SEGMENT_HEADER_BYTES, segment.base_offset
         # Frames before the first block are damaged ones: they are to be met, and told of.
         if len(index) and index.offsets[block] <= offset:
             self._position, self._expected = index.positions[block], index.offsets[block]
@@ -340,7 +346,8 @@ class _Cursor:
         """
         window, origin = self._window, self._origin
         frames, error = self._headers(stop)
-        sums = [checksum(window, at, end) for at, end, _ in frames]
+        seed = self._salt.seed
+        sums = [checksum(window, at, end, seed) for at, end, _ in frames]
         for (at, end, header), crc in zip(frames, sums, strict=True):
             try:
                 if crc != header.crc:
@@ -362,10 +369,11 @@ class _Cursor:
     def _headers(self, stop: int) -> tuple[list[tuple[int, int, FrameHeader]], FrameError | None]:
         """Where the next frames begin and end, if their headers are right; and what is no frame."""
         window, at, expected = self._window, self._position - self._origin, self._expected
+        salt = self._salt
         frames: list[tuple[int, int, FrameHeader]] = []
         try:
             while expected < stop:
-                header = read_header(window, at)
+                header = read_header(window, at, salt)
                 end = at + header.frame_bytes
                 size_bytes = max(header.raw_bytes, header.frame_bytes)  # as it is in memory
                 if header.next_offset <= self._offset:
@@ -386,16 +394,16 @@ class _Cursor:
     def _frame_bytes(self) -> int:
         """How long the next frame says it is; its header may be just beyond the window."""
         try:
-            return read_header(self._window, self._position - self._origin).frame_bytes
+            at = self._position - self._origin
+            return read_header(self._window, at, self._salt).frame_bytes
         except FrameTruncated:
             return 0
 
     def _skip(self, error: FrameError, stop: int) -> None:
         """Go on after a damaged frame: at the next one that is whole, or at the segment's end."""
         damaged_at = self._position
-        limit, size_bytes = self._segment.tail
-        self._map(size_bytes - damaged_at)
-        after = next_frame(self._window, 0, self._expected, limit)
+        self._map(self._segment.size_bytes - damaged_at)
+        after = next_frame(self._window, 0, self._salt, self._expected)
         next_offset = after.header.base_offset if after else stop
         if next_offset > self._offset:
             self._lost(damaged_at, min(next_offset, stop), error.reason)

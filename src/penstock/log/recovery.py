@@ -8,7 +8,7 @@ The rules, in the order in which they apply:
    looked at. Only those at the end without one, usually one, are walked frame by frame.
 3. Bytes that are no frame, below what is known to be durable, are damage: they stay where they
    are and are reported. Behind that they are the torn tail of writes that nobody was promised:
-   the log is cut there, later segments included.
+   the log is cut there, later segments included. A segment without a header is torn as a whole.
 4. What was written but not known to be durable is written once more and synced: after an fsync
    that failed, the kernel may show data that it will never write.
 """
@@ -32,14 +32,17 @@ from penstock.log.marks import (
     read_mark_or_raise,
 )
 from penstock.log.segment import (
-    NO_LIMIT,
+    HEADER_LOST,
     Broken,
     Segment,
+    begin_segment,
     is_index_name,
     load_index,
     parse_segment_name,
     walk,
 )
+from penstock.log.segment_header import SEGMENT_HEADER_BYTES, decode_header
+from penstock.record.salt import UNKNOWN
 
 
 class Recovered(NamedTuple):
@@ -70,9 +73,6 @@ def list_segments(files: FileSystem, folder: str) -> tuple[list[Segment], list[s
         elif name.endswith(".tmp"):
             leftovers.append(name)
     segments = [Segment(folder, base, newest[base]) for base in sorted(newest)]
-    for segment, after in pairwise(segments):
-        if not segment.generation:  # a compacted one may cover those after it
-            segment.limit = after.base_offset
     kept = {segment.name for segment in segments}
     kept |= {os.path.basename(segment.index_path) for segment in segments}
     leftovers += [n for n in names if (parse_segment_name(n) or is_index_name(n)) and n not in kept]
@@ -117,7 +117,7 @@ class _Recovery:
         if active is None or active.index is None or active.next_offset < end:
             active = Segment(self.folder, end)
             active.index = SegmentIndex(self.interval_bytes)
-            self.files.create(active.path).close()
+            begin_segment(self.files, active).close()
             segments.append(active)
         for segment in segments[:-1]:
             if segment.index is not None:
@@ -162,6 +162,8 @@ class _Recovery:
                     self._lost(before, before.size_bytes, segment.base_offset, "frames are missing")
             kept.append(segment)
             if segment.index is not None and self._walk(segment):
+                if segment.salt is UNKNOWN:  # it never had a header: not even the file was finished
+                    self._remove(kept.pop())
                 self._remove(*segments[number + 1 :])
                 break
         return kept
@@ -169,12 +171,13 @@ class _Recovery:
     def _walk(self, segment: Segment) -> bool:
         """Learn what a segment holds, and make that durable; whether it was cut."""
         buffer = self.files.map(segment.path, 0, segment.size_bytes)
+        self._read_salt(segment, buffer)
         # A compacted segment was synced before it got its name: none of it is a torn tail.
-        durable = self.durable if not segment.generation else NO_LIMIT
-        segment.tail = (segment.base_offset, 0)
+        durable = self.durable if not segment.generation else 1 << 63
+        segment.tail = (segment.base_offset, SEGMENT_HEADER_BYTES)
         doubtful: int | None = None
         torn = False
-        for item in walk(buffer, segment.base_offset, segment.limit):
+        for item in walk(buffer, segment.salt, segment.base_offset):
             if isinstance(item, Broken):
                 torn = item.first_offset >= durable
                 if torn:
@@ -186,7 +189,7 @@ class _Recovery:
                 segment.add(item.header)
                 if doubtful is None and item.header.next_offset > durable:
                     doubtful = item.position
-        if torn or doubtful is not None:
+        if segment.salt is not UNKNOWN and (torn or doubtful is not None):
             file = self.files.open(segment.path)
             try:
                 if torn:
@@ -198,7 +201,20 @@ class _Recovery:
                 file.close()
         return torn
 
+    def _read_salt(self, segment: Segment, buffer: memoryview) -> None:
+        header = decode_header(buffer, segment.path)
+        if header is None:
+            return
+        segment.salt = header.salt
+        if not header.is_whole:
+            first, reason = segment.base_offset, "one of the two copies of its header is damaged"
+            self.damage.append(Damage(segment.name, 0, first, first, reason))
+
     def _seal(self, segment: Segment) -> None:
+        if (
+            segment.salt is UNKNOWN
+        ):  # nothing of it can be read, and nobody is to believe that it can
+            return
         try:
             seal(self.files, segment)
             segment.index = None
@@ -210,12 +226,14 @@ class _Recovery:
 
     def _drop_trimmed(self, segments: list[Segment]) -> list[Segment]:
         """Without the segments that a trim had not yet removed."""
-        trimmed = [s for s in segments[:-1] if s.next_offset <= self.start]
+        trimmed = [s for s, after in pairwise(segments) if after.base_offset <= self.start]
         self._remove(*trimmed)
         return segments[len(trimmed) :]
 
     def _lost(self, segment: Segment, position: int, next_offset: int, reason: str) -> None:
         first = segment.next_offset
+        if segment.salt is UNKNOWN:
+            position, reason = 0, HEADER_LOST
         self.damage.append(Damage(segment.name, position, first, next_offset, reason))
 
     def _remove(self, *segments: Segment) -> None:
@@ -228,7 +246,9 @@ class _Recovery:
 def seal(files: FileSystem, segment: Segment) -> None:
     """Lay down the index of a segment whose bytes are synced; its name is not synced yet."""
     assert segment.index is not None
-    data = segment.index.encode(segment.base_offset, segment.next_offset, segment.size_bytes)
+    data = segment.index.encode(
+        segment.base_offset, segment.next_offset, segment.size_bytes, segment.salt
+    )
     write_synced(files, segment.index_path + ".tmp", data)
     files.rename(segment.index_path + ".tmp", segment.index_path)
 

@@ -7,6 +7,8 @@ names the schema), possibly compressed as a whole. Integers are little-endian.
 A frame covers the offsets [base_offset, base_offset + span). The frames of a log cover it without
 a gap, so a missing frame always shows. Compaction may leave fewer rows than the span, or none.
 
+Its first bytes and its CRC depend on the salt of its segment (`salt.py`).
+
 How one is written is in `writing.py`. Everything here distrusts its input: whatever the bytes are,
 the outcome is a frame as it was written, or FrameCorrupt or FrameTooLarge with the position; no
 allocation goes beyond the limits.
@@ -26,9 +28,9 @@ from penstock.record.batch import Batch
 from penstock.record.columns import headers_are_whole
 from penstock.record.layout import is_compressed, layout_of
 from penstock.record.plain import COPY_BYTES_MAX, Single, value_of_body, values_of_body
+from penstock.record.salt import PLAIN, Salt
 from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority
 
-MAGIC = b"PNSK"
 VERSION = 1
 
 CODECS = ("none", "lz4", "zstd", "gzip")
@@ -38,8 +40,8 @@ BODY_BYTES_MAX = 100 << 20
 
 _HEADER = struct.Struct(
     "<"
-    "4s"  # magic            b"PNSK"
-    "I"  # crc              CRC32C of everything after this field, padding included
+    "4s"  # magic            of the salt; b"PNSK" without one
+    "I"  # crc              CRC32C of everything after this field, padding included, salted
     "B"  # version          1
     "B"  # flags            0; reserved
     "B"  # codec            of the body: 0 none, 1 lz4 (frame format), 2 zstd, 3 gzip
@@ -60,7 +62,8 @@ _HEADER = struct.Struct(
     "16s"  # ulid           of the batch, big-endian; row r has the id ulid + r
 )
 HEADER_BYTES = _HEADER.size
-_CHECKED_FROM = 8  # the magic number and the CRC itself are not covered by it
+CHECKED_FROM = 8
+"""The magic number and the CRC itself are not covered by it."""
 
 EXPIRES = 1 << 7
 """Among the priorities of a frame, a block or a segment: some message in it expires."""
@@ -117,12 +120,12 @@ class Frame(NamedTuple):
     batch: Batch
 
 
-def read_header(buffer: memoryview, position: int = 0) -> FrameHeader:
+def read_header(buffer: memoryview, position: int = 0, salt: Salt = PLAIN) -> FrameHeader:
     """The header at a position, if it can be one. Its CRC is not checked: `verify` does that."""
     if len(buffer) - position < HEADER_BYTES:
         raise FrameTruncated(position, "the bytes end within the header")
     header = FrameHeader._make(_HEADER.unpack_from(buffer, position))
-    if header.magic != MAGIC:
+    if header.magic != salt.magic:
         raise FrameCorrupt(position, "there is no frame here: the magic number is missing")
     if header.stored_bytes > BODY_BYTES_MAX or header.raw_bytes > BODY_BYTES_MAX:
         size = max(header.stored_bytes, header.raw_bytes)
@@ -130,24 +133,24 @@ def read_header(buffer: memoryview, position: int = 0) -> FrameHeader:
     return header
 
 
-def verify(buffer: memoryview, position: int, header: FrameHeader) -> None:
+def verify(buffer: memoryview, position: int, header: FrameHeader, salt: Salt = PLAIN) -> None:
     """Check the frame's bytes against its CRC."""
     end = position + header.frame_bytes
     if end > len(buffer):
         raise FrameTruncated(position, "the bytes end within the body")
-    if checksum(buffer, position, end) != header.crc:
+    if checksum(buffer, position, end, salt.seed) != header.crc:
         raise FrameCorrupt(position, "the checksum does not match")
 
 
-def checksum(buffer: memoryview, position: int, end: int) -> int:
+def checksum(buffer: memoryview, position: int, end: int, seed: int) -> int:
     """What the CRC in the header of the frame at a position has to be."""
-    return crc32c(buffer[position + _CHECKED_FROM : end])
+    return crc32c(buffer[position + CHECKED_FROM : end], seed)
 
 
-def decode(buffer: memoryview, position: int = 0) -> Frame:
+def decode(buffer: memoryview, position: int = 0, salt: Salt = PLAIN) -> Frame:
     """Read the frame at a position, with every check. The rows share the buffer's memory."""
-    header = read_header(buffer, position)
-    verify(buffer, position, header)
+    header = read_header(buffer, position, salt)
+    verify(buffer, position, header, salt)
     return Frame(header, decode_rows(buffer, position, header))
 
 

@@ -7,8 +7,9 @@ and bytes all but a few numbers of the header is known.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -19,14 +20,17 @@ from penstock.errors import FrameTooLarge, InvalidInput, MessageTooLarge
 from penstock.record.batch import Batch
 from penstock.record.frame import (
     BODY_BYTES_MAX,
+    CHECKED_FROM,
     CODECS,
     EXPIRES,
     HEADER_BYTES,
-    MAGIC,
     VERSION,
 )
 from penstock.record.plain import Plain, Single, around, as_it_lies, body_of
+from penstock.record.salt import PLAIN, Salt
 from penstock.record.schema import BITS, ROWS_MAX, Priority, schema_of
+
+Buffer: TypeAlias = bytes | memoryview | pa.Buffer
 
 COMPRESS_BYTES_MIN = 1024
 SINGLE_BYTES_MAX = 800  # of a value that is written as it is, whatever the codec
@@ -62,7 +66,7 @@ _NOBODY = _WRITER.pack(*NOBODY)
 class EncodedFrame(msgspec.Struct, frozen=True, gc=False):
     """A frame as buffers to be written one after the other, and what its log has to know of it."""
 
-    buffers: list[bytes | pa.Buffer]
+    buffers: Sequence[Buffer]
     frame_bytes: int
     raw_bytes: int
     base_offset: int
@@ -80,8 +84,9 @@ def encode(
     codec: str = "none",
     by: Writer = NOBODY,
     span: int | None = None,
+    salt: Salt = PLAIN,
 ) -> EncodedFrame:
-    """Lay a batch down as a frame.
+    """Lay a batch down as a frame of the segment with this salt.
 
     `stamp_us` is the time of messages that bring none. `span` is given by compaction, where rows
     are missing.
@@ -92,16 +97,27 @@ def encode(
         if batch.columns == _VALUE and span is None:
             if type(batch) is Single:
                 if len(batch.value) <= SINGLE_BYTES_MAX and by is NOBODY:
-                    return encode_single(batch.value, base_offset, ulid, stamp_us, batch.priority)
+                    return encode_single(
+                        batch.value, base_offset, ulid, stamp_us, batch.priority, salt
+                    )
             elif codec == "none" and not isinstance(batch, Plain):
                 frame = _encode_values(
-                    batch.values, base_offset, ulid, stamp_us, batch.priority, by
+                    batch.values, base_offset, ulid, stamp_us, batch.priority, by, salt
                 )
                 if frame is not None:
                     return frame
-        return _encode_any(batch, base_offset, ulid, stamp_us, codec, by, span)
+        return _encode_any(batch, base_offset, ulid, stamp_us, codec, by, span, salt)
     except struct.error as exc:
         raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
+
+
+def resalted(buffers: Sequence[Buffer], salt: Salt) -> list[Buffer]:
+    """The bytes of a frame as they have to lie in a segment of another salt."""
+    checked = [memoryview(buffers[0])[CHECKED_FROM:], *buffers[1:]]
+    crc = salt.seed
+    for part in checked:
+        crc = crc32c(part, crc)
+    return [salt.magic + crc.to_bytes(4, "little"), *checked]
 
 
 def check_frame(batch: Batch) -> None:
@@ -125,6 +141,7 @@ def _encode_any(
     codec: str,
     by: Writer,
     span: int | None,
+    salt: Salt,
 ) -> EncodedFrame:
     """Any batch at all, step by step."""
     rows, columns, priorities = len(batch), batch.columns, 1 << batch.priority
@@ -149,10 +166,10 @@ def _encode_any(
     )
     if padding:
         parts.append(padding)
-    crc = crc32c(checked)
+    crc = crc32c(checked, salt.seed)
     for part in parts:
         crc = crc32c(part, crc)
-    header = MAGIC + crc.to_bytes(4, "little") + checked
+    header = salt.magic + crc.to_bytes(4, "little") + checked
     if parts and len(parts[0]) <= _JOIN_BYTES_MAX:  # a piece more takes longer than the copy
         parts[0] = header + parts[0]
     else:
@@ -194,6 +211,7 @@ def _encode_values(
     stamp_us: int,
     priority: int,
     by: Writer,
+    salt: Salt,
 ) -> EncodedFrame | None:
     """What `encode` makes of a column of values and nothing else, if it can be done at once."""
     lying = as_it_lies(values)
@@ -208,10 +226,10 @@ def _encode_values(
         shape, base_offset, counts, stamp_us, stamp_us, writer, ulid.to_bytes(16, "big")
     )
     checked = b"".join((header, head, ends, gap))
-    crc = crc32c(data, crc32c(checked))
+    crc = crc32c(data, crc32c(checked, salt.seed))
     if padding:
         crc = crc32c(padding, crc)
-    start = MAGIC + crc.to_bytes(4, "little")
+    start = salt.magic + crc.to_bytes(4, "little")
     buffers: list[bytes | pa.Buffer]
     if len(checked) <= _JOIN_BYTES_MAX:
         buffers = [start + checked, data]
@@ -232,7 +250,12 @@ def _encode_values(
 
 
 def encode_single(
-    value: bytes, base_offset: int, ulid: int, stamp_us: int, priority: int = _NORMAL
+    value: bytes,
+    base_offset: int,
+    ulid: int,
+    stamp_us: int,
+    priority: int = _NORMAL,
+    salt: Salt = PLAIN,
 ) -> EncodedFrame:
     """The same of one message whose value is short."""
     frame_bytes, body_bytes, shape, counts, start, padding = _single_template(len(value), priority)
@@ -240,7 +263,7 @@ def encode_single(
         shape, base_offset, counts, stamp_us, stamp_us, _NOBODY, ulid.to_bytes(16, "big")
     )
     checked = b"".join((header, start, value, padding))
-    buffers = [MAGIC + crc32c(checked).to_bytes(4, "little") + checked]
+    buffers = [salt.magic + crc32c(checked, salt.seed).to_bytes(4, "little") + checked]
     return EncodedFrame(
         buffers, frame_bytes, body_bytes, base_offset, base_offset + 1, 1, stamp_us, 1 << priority
     )

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 from penstock.errors import InvalidInput, LogNotFound, OffsetOutOfRange, TopicNotFound
 from penstock.log.base import Batches
+from penstock.log.files import DiskFiles
+from penstock.log.format_version import check_version
 from penstock.log.outside import LogReader
 from penstock.log.reader import Int64s
 from penstock.spark.bounds import Bounds
@@ -63,6 +65,7 @@ class DataFolder:
     def _check_folder(self) -> None:
         if not os.path.isdir(self.path):
             raise InvalidInput(f"there is no data folder {self.path}")
+        check_version(DiskFiles(), self.path)
 
     def _partitions(self, topic: str) -> list[int]:
         self._check_folder()

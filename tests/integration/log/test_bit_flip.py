@@ -14,11 +14,14 @@ import pytest
 
 from penstock.config import LogConfig
 from penstock.log.base import Batches
+from penstock.log.inspect import inspect_log
 from penstock.log.local import LocalLog
 from penstock.log.outside import LogReader
+from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch, Message
-from penstock.record.frame import HEADER_BYTES, read_header
+from penstock.record.frame import HEADER_BYTES
 from tests.integration.log.image import FOLDER, Image, image_of, in_memory, open_log
+from tests.segment_file import frames_of
 from tests.simulation.disk import SimulatedFiles
 
 SEED = 2026
@@ -107,7 +110,7 @@ def test_flipped_bit_in_a_sealed_segment(original: Original) -> None:
 def test_every_flipped_bit_in_a_sealed_segment(original: Original) -> None:
     flips = flip_while_open(original, Frame.bits)
     print(f"\n{flips} bits of a sealed segment flipped, each told")
-    assert flips == original.sealed_frames[-1].end * 8
+    assert flips == (original.sealed_frames[-1].end - SEGMENT_HEADER_BYTES) * 8
 
 
 def flip_while_open(original: Original, bits_of: Callable[[Frame], Iterable[int]]) -> int:
@@ -157,6 +160,56 @@ def test_every_flipped_bit_in_the_active_segment(original: Original) -> None:
             flip_and_open(original, original.active, bit, damaged=frame)
             flips += 1
     print(f"\n{flips} bits of an active segment flipped, each told")
+
+
+# The header of a segment: it is there twice, and the index of a sealed one has its salt.
+
+
+@pytest.mark.parametrize("segment", ["sealed", "active"])
+@pytest.mark.parametrize("open_as", ["writer", "reader"])
+def test_every_flipped_bit_in_the_header_of_a_segment(
+    original: Original, segment: str, open_as: str
+) -> None:
+    path = SEALED if segment == "sealed" else original.active
+    for bit in range(SEGMENT_HEADER_BYTES * 8):
+        files = in_memory(original.image)
+        files.rot(path, bit)
+        assert [d.file for d in inspect_log(FOLDER, files=files).damage] == [_name(path)]
+        log = open_log(FOLDER, CONFIG, files) if open_as == "writer" else outside(files)
+        original.check_log(log)
+        if (segment, open_as) == ("active", "writer"):
+            assert [d.segment for d in log.damage] == [_name(path)]
+
+
+@pytest.mark.parametrize("open_as", ["writer", "reader"])
+def test_header_that_is_lost_is_made_up_for_by_the_index(original: Original, open_as: str) -> None:
+    files = in_memory(original.image)
+    files.open(SEALED).overwrite(0, bytes(SEGMENT_HEADER_BYTES))
+    assert [d.file for d in inspect_log(FOLDER, files=files).damage] == [_name(SEALED)]
+    log = open_log(FOLDER, CONFIG, files) if open_as == "writer" else outside(files)
+    original.check_log(log)
+
+
+@pytest.mark.parametrize("segment", ["sealed", "active"])
+@pytest.mark.parametrize("open_as", ["writer", "reader"])
+def test_segment_of_which_nobody_knows_the_salt_is_lost_and_told(
+    original: Original, segment: str, open_as: str
+) -> None:
+    files = in_memory(original.image)
+    path = SEALED if segment == "sealed" else original.active
+    files.open(path).overwrite(0, bytes(SEGMENT_HEADER_BYTES))
+    if segment == "sealed":
+        files.remove(INDEX)
+    frames = original.sealed_frames if segment == "sealed" else original.active_frames
+    gone = Frame(0, 0, frames[0].first_offset, frames[-1].next_offset)
+    before = files.read(path)
+    for _ in range(2):
+        told = [d for d in inspect_log(FOLDER, files=files).damage if d.file == _name(path)]
+        assert (told[0].first_offset, told[0].next_offset) == gone[2:]
+        log = open_log(FOLDER, CONFIG, files) if open_as == "writer" else outside(files)
+        original.check_log(log, damaged=gone)
+        log.close()
+    assert files.read(path) == before  # evidence is kept
 
 
 # An index: it is made again, and nothing is lost.
@@ -228,11 +281,8 @@ def _some_batch(rng: Random, rows: int) -> Batch:
 
 
 def _frames(segment: bytes) -> Iterator[Frame]:
-    position = 0
-    while position < len(segment):
-        header = read_header(memoryview(segment), position)
-        yield Frame(position, position + header.frame_bytes, header.base_offset, header.next_offset)
-        position += header.frame_bytes
+    for position, end, header in frames_of(segment):
+        yield Frame(position, end, header.base_offset, header.next_offset)
 
 
 def _read_all(log: LocalLog | LogReader) -> dict[int, Message]:

@@ -15,8 +15,8 @@ import pytest
 from penstock.config import LogConfig
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch, Message
-from penstock.record.frame import read_header
 from tests.integration.log.image import FOLDER, Image, image_of, in_memory, on_disk, open_log
+from tests.segment_file import frames_of
 from tests.simulation.disk import SimulatedFiles
 
 FRAMES = 6
@@ -57,11 +57,7 @@ def untorn() -> Image:
 
 
 def frame_ends(segment: bytes) -> list[int]:
-    ends, position = [], 0
-    while position < len(segment):
-        position += read_header(memoryview(segment), position).frame_bytes
-        ends.append(position)
-    return ends
+    return [frame.end for frame in frames_of(segment)]
 
 
 def whole_frames(segment: bytes, torn: bytes) -> int:
@@ -114,7 +110,8 @@ def test_durable_messages_that_are_torn_are_reported_and_their_offsets_kept(
             continue
         log = open_log(FOLDER, CONFIG, in_memory({**untorn, SEGMENT: torn}))
 
-        assert [d[2:4] for d in log.damage] == [(whole * ROWS, durable_end)]
+        lost = [d[2:4] for d in log.damage if d.next_offset > d.first_offset]
+        assert lost == [(whole * ROWS, durable_end)]  # a copy of the header may be hit, too
         assert log.append(Batch.build([b"next"])).first_offset == durable_end
         found = {message.offset: message.value for message in read_from(log, 0)}
         assert found.pop(durable_end) == b"next"

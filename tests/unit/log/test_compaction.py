@@ -16,9 +16,9 @@ from penstock.errors import LogClosed, LogError
 from penstock.log.commit import ManualCommitter
 from penstock.log.compact import TOMBSTONE_US
 from penstock.log.local import LocalLog
-from penstock.log.segment import Found, walk
 from penstock.record.batch import Batch, Message
 from penstock.record.writing import Writer
+from tests.segment_file import frames_of
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages, offsets, read_all, values
 from tests.unit.log.watched import WatchedFiles, failing
@@ -32,7 +32,7 @@ def frames(log: LocalLog) -> int:
     count = 0
     for segment in log.segments[:-1]:
         data = Path(segment.path).read_bytes()
-        count += sum(isinstance(item, Found) for item in walk(memoryview(data), 0))
+        count += len(frames_of(data))
     return count
 
 

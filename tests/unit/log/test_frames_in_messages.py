@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.log import segment as segments
 from penstock.log.inspect import inspect_log
 from penstock.record.batch import Batch
-from penstock.record.frame import HEADER_BYTES, FrameHeader, read_header
+from penstock.record.frame import HEADER_BYTES
+from penstock.record.salt import PLAIN, Salt
 from penstock.record.writing import encode
+from tests.segment_file import frames_of, salt_of
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import offsets, read_all, values
 
@@ -16,15 +17,16 @@ FIRST = "00000000000000000000.log"
 MAGIC_AT, LENGTH_AT = 0, 17
 
 
-def frame(base_offset: int, rows: int = 1) -> bytes:
+def frame(base_offset: int, rows: int = 1, salt: Salt = PLAIN) -> bytes:
     """What a log would write, as a value."""
-    encoded = encode(Batch.build([b"phantom"] * rows), base_offset, ulid=1 << 100, stamp_us=5)
+    batch = Batch.build([b"phantom"] * rows)
+    encoded = encode(batch, base_offset, ulid=1 << 100, stamp_us=5, salt=salt)
     return b"".join(map(bytes, encoded.buffers))
 
 
 def damage_second_frame(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
-    data[read_header(memoryview(data)).frame_bytes + at] ^= 0x40
+    data[frames_of(data)[1].position + at] ^= 0x40
     path.write_bytes(data)
 
 
@@ -111,7 +113,8 @@ def test_the_last_whole_frame_is_found_before_one_that_was_being_written(
         log.append(Batch.build([value]))
     log.close()
     damage_second_frame(folder / FIRST, LENGTH_AT)
-    for torn in (frame(3)[:40], frame(3)[: HEADER_BYTES + 20], bytes(500)):
+    being_written = frame(3, salt=salt_of((folder / FIRST).read_bytes()))
+    for torn in (being_written[:40], being_written[: HEADER_BYTES + 20], bytes(500)):
         with (folder / FIRST).open("ab") as file:
             file.write(torn)
         log = open_log()
@@ -119,27 +122,33 @@ def test_the_last_whole_frame_is_found_before_one_that_was_being_written(
         log.close()
 
 
-def test_values_full_of_headers_are_searched_once_and_not_again_for_each(
-    open_log: Opener, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_segment_of_another_log_in_a_message_is_not_taken_for_the_log(
+    open_log: Opener, folder: Path, tmp_path: Path
 ) -> None:
-    header = bytearray(frame(2)[:HEADER_BYTES])
-    header[16:24] = (400_000).to_bytes(4, "little") * 2  # each claims all that follows
+    with open_log(tmp_path / "other") as other:
+        for _ in range(10):
+            other.append(Batch.build([b"phantom"]))
+    stolen = (tmp_path / "other" / FIRST).read_bytes()
     log = open_log()
     log.append(Batch.build([b"one"]))
-    log.append(Batch.build([bytes(header) * 8000]))
+    log.append(Batch.build([stolen]))
     log.append(Batch.build([b"three"]))
     log.close()
-    damage_second_frame(folder / FIRST, MAGIC_AT)
-    checked = 0
+    damage_second_frame(folder / FIRST, LENGTH_AT)
+    assert values(open_log()) == [b"one", b"three"]
 
-    def counting(buffer: memoryview, position: int, header: FrameHeader) -> None:
-        nonlocal checked
-        checked += header.frame_bytes
-        verify(buffer, position, header)
 
-    verify = segments.verify
-    monkeypatch.setattr(segments, "verify", counting)
+def test_no_two_segments_have_the_same_salt(open_log: Opener, folder: Path) -> None:
     log = open_log()
-    assert values(log, 0)[0] == b"one"
-    assert log.end == 3
-    assert checked < 60 * (folder / FIRST).stat().st_size
+    for number in range(30):
+        log.append(Batch.build([b"x" * 100], expires_at_us=number))
+        log.roll()
+    log.append(Batch.build([b"x" * 100]))
+    log.sync()
+    before = {salt_of(path.read_bytes()) for path in folder.glob("*.log")}
+    log.compact(now_us=15)
+    after = {salt_of(path.read_bytes()) for path in folder.glob("*.g1.log")}
+    assert len(before) == 31
+    assert after
+    assert not before & after
+    assert PLAIN not in before | after

@@ -7,9 +7,10 @@ import pytest
 from crc32c import crc32c
 
 from penstock.log.index import HEADER_BYTES, IndexDamaged, SegmentIndex, decode
-from penstock.log.segment import Found, walk
 from penstock.record.batch import Batch
+from penstock.record.salt import Salt
 from penstock.record.schema import Priority
+from tests.segment_file import frames_of, salt_of
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import offsets, read_all
 from tests.unit.log.watched import WatchedFiles
@@ -52,8 +53,7 @@ def test_an_index_has_an_entry_for_every_block(open_log: Opener, folder: Path) -
     three_segments(open_log)
     header, index = decode((folder / f"{FIRST}.index").read_bytes())
     segment = (folder / f"{FIRST}.log").read_bytes()
-    frames = [item for item in walk(memoryview(segment), 0) if isinstance(item, Found)]
-    starts = {item.position: item.header.base_offset for item in frames}
+    starts = {frame.position: frame.header.base_offset for frame in frames_of(segment)}
     assert (header.base_offset, header.next_offset, header.segment_bytes) == (0, 20, len(segment))
     assert header.last_timestamp == 190
     assert len(index) > 3
@@ -66,10 +66,11 @@ def test_an_index_has_an_entry_for_every_block(open_log: Opener, folder: Path) -
 def test_an_index_file_is_laid_out_as_documented(open_log: Opener, folder: Path) -> None:
     three_segments(open_log)
     data = (folder / "00000000000000000020.index").read_bytes()
-    magic, crc, version, priorities, reserved, count, base, after, length, last = (
-        struct.unpack_from("<4sIHBBIqqQq", data)
+    magic, crc, version, priorities, reserved, count, base, after, length, last, *salt = (
+        struct.unpack_from("<4sIHBBIqqQq4sI", data)
     )
-    assert (magic, version, reserved) == (b"PNSI", 1, 0)
+    assert (magic, version, reserved) == (b"PNSI", 2, 0)
+    assert Salt(*salt) == salt_of((folder / "00000000000000000020.log").read_bytes())
     assert priorities == 1 << Priority.CRITICAL | 1 << Priority.NORMAL
     assert (base, after, last) == (20, 40, 390)
     assert length == (folder / "00000000000000000020.log").stat().st_size
@@ -80,7 +81,7 @@ def test_an_index_file_is_laid_out_as_documented(open_log: Opener, folder: Path)
     last_timestamps = struct.unpack_from(f"<{count}q", data, 64 + 8 * count)
     positions = struct.unpack_from(f"<{count}I", data, 64 + 16 * count)
     masks = data[64 + 20 * count :]
-    assert (first_offsets[0], positions[0]) == (20, 0)
+    assert (first_offsets[0], positions[0]) == (20, 64)
     assert list(last_timestamps) == sorted(last_timestamps)
     assert last_timestamps[-1] == 390
     assert sum(mask & 1 for mask in masks) == 1
@@ -193,5 +194,5 @@ def test_an_empty_index_has_no_block_for_anything() -> None:
     assert index.block_of(7) == 0
     assert index.block_of_time(7) == 0
     assert index.block_of_priorities(0, 0b11111) == 0
-    header, again = decode(index.encode(5, 5, 0))
+    header, again = decode(index.encode(5, 5, 0, Salt.random()))
     assert (header.base_offset, header.next_offset, len(again)) == (5, 5, 0)

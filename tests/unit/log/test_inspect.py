@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -20,8 +19,10 @@ from penstock.log.look import Options
 from penstock.log.marks import encode_mark
 from penstock.log.outside import LogReader
 from penstock.log.report import Finding, LogReport, Totals
+from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch
-from penstock.record.frame import HEADER_BYTES, VERSION, read_header
+from penstock.record.frame import HEADER_BYTES, VERSION
+from tests.segment_file import frames_of, salt_of
 from tests.simulation.life import FOLDER, POLICIES, LogLife, small_segments, told
 
 CONFIG = LogConfig(segment_bytes=4096, index_interval_bytes=512, free_bytes_min=0)
@@ -103,26 +104,18 @@ def test_progress_covers_all_bytes(folder: Path) -> None:
 def test_a_flipped_bit_anywhere_in_a_segment_is_one_damaged_frame(folder: Path) -> None:
     path = segments(folder)[2]
     whole = path.read_bytes()
-    for position in range(0, len(whole), 61):
+    for position in range(SEGMENT_HEADER_BYTES, len(whole), 61):
         flip(path, position)
         report = verified(folder)
-        at = next(f for f in _frame_starts(whole) if f[0] <= position < f[1])
-        assert lost(report.damage) == [at[2:]], position
+        hit = next(f for f in frames_of(whole) if f.position <= position < f.end).header
+        assert lost(report.damage) == [(hit.base_offset, hit.next_offset)], position
         path.write_bytes(whole)
     assert not verified(folder).damage
 
 
-def _frame_starts(segment: bytes) -> Iterator[tuple[int, int, int, int]]:
-    at = 0
-    while at < len(segment):
-        header = read_header(memoryview(segment), at)
-        yield at, at + header.frame_bytes, header.base_offset, header.next_offset
-        at += header.frame_bytes
-
-
 def test_damage_is_what_the_log_itself_reports(folder: Path) -> None:
     flip(segments(folder)[0], 1500)
-    flip(segments(folder)[3], 10)
+    flip(segments(folder)[3], SEGMENT_HEADER_BYTES + 10)
     told = lost(verified(folder).damage)
     with LocalLog.open(folder, CONFIG) as log:
         offset = 0
@@ -134,11 +127,11 @@ def test_damage_is_what_the_log_itself_reports(folder: Path) -> None:
 
 def test_a_tail_that_was_durable_and_is_torn_is_damage(folder: Path) -> None:
     last = segments(folder)[-1]
-    frames = list(_frame_starts(last.read_bytes()))
+    frame = frames_of(last.read_bytes())[-1]
     os.truncate(last, last.stat().st_size - 3)
-    assert lost(verified(folder).damage) == [(frames[-1][2], 100)]
-    os.truncate(last, frames[-1][0])  # not a trace of it is left
-    assert lost(verified(folder).damage) == [(frames[-1][2], 100)]
+    assert lost(verified(folder).damage) == [(frame.header.base_offset, 100)]
+    os.truncate(last, frame.position)  # not a trace of it is left
+    assert lost(verified(folder).damage) == [(frame.header.base_offset, 100)]
 
 
 def test_a_tail_behind_the_durable_mark_is_unfinished_and_no_damage(folder: Path) -> None:
@@ -191,7 +184,8 @@ def test_an_index_that_lies_is_found_out(folder: Path, column: str) -> None:
     path = segments(folder)[1].with_suffix(".index")
     header, index = decode_index(path.read_bytes())
     getattr(index, column)[1] += 8
-    path.write_bytes(index.encode(header.base_offset, header.next_offset, header.segment_bytes))
+    end = header.next_offset, header.segment_bytes
+    path.write_bytes(index.encode(header.base_offset, *end, header.salt))
     report = verified(folder)
     assert report.segments[1].index == "wrong"
     assert len(report.damage) == 1
@@ -204,9 +198,10 @@ def test_a_frame_with_a_right_checksum_and_a_wrong_content_is_found_when_looking
 
     path = segments(folder)[-1]
     data = bytearray(path.read_bytes())
-    header = read_header(memoryview(data), 0)
-    data[8] = VERSION + 1
-    data[4:8] = crc32c(memoryview(data)[8 : header.frame_bytes]).to_bytes(4, "little")
+    at, end, header = frames_of(data)[0]
+    data[at + 8] = VERSION + 1
+    crc = crc32c(memoryview(data)[at + 8 : end], salt_of(data).seed)
+    data[at + 4 : at + 8] = crc.to_bytes(4, "little")
     path.write_bytes(data)
     assert not inspect_log(folder).damage
     report = verified(folder)

@@ -15,6 +15,7 @@ from penstock.log.outside import LogReader
 from penstock.log.segment import segment_name
 from penstock.record.batch import Batch
 from penstock.record.frame import HEADER_BYTES
+from tests.segment_file import frames_of
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import offsets, read_all, values
 
@@ -195,11 +196,11 @@ def test_a_damaged_frame_is_told_of_whichever_byte_of_it_is_hit(
     log.close()
     path = folder / segment_name(0)
     whole = path.read_bytes()
-    frame_bytes = len(whole) // 5
+    third = frames_of(whole)[2].position
     kept = [f"{number}".encode() for number in range(50) if not 20 <= number < 30]
     for byte in range(HEADER_BYTES + 20):
         damaged = bytearray(whole)
-        damaged[2 * frame_bytes + byte] ^= bits
+        damaged[third + byte] ^= bits
         path.write_bytes(damaged)
         reader = LogReader.open(folder)
         found = read_all(reader)
@@ -366,3 +367,22 @@ def test_a_wait_without_a_time_ends_with_the_message(open_log: Opener, folder: P
     log.append(Batch.build(["a"]))
     log.sync()
     assert LogReader.open(folder).wait(0)
+
+
+def test_a_segment_that_a_recovery_begins_anew_is_read_by_its_new_salt(
+    open_log: Opener, folder: Path
+) -> None:
+    log = open_log()
+    log.append(Batch.build(["a"]))
+    log.roll()
+    log.sync()
+    reader = LogReader.open(folder)
+    log.close()
+    path = folder / segment_name(1)
+    path.write_bytes(path.read_bytes()[:40])  # its header never reached the disk as a whole
+    log = open_log()
+    log.append(Batch.build(["b"]))
+    log.sync()
+    reader.refresh()
+    assert [message.value for message in read_all(reader).messages()] == [b"a", b"b"]
+    assert reader.damage == []

@@ -1,6 +1,7 @@
 """Any Arrow implementation can read a segment: by the documented layout, without Penstock."""
 
 import gzip
+import struct
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,10 +23,13 @@ DECOMPRESSORS = {
 def read_segment(data: bytes) -> list[tuple[int, dict[str, object]]]:
     """Offset and columns of every message, by nothing but the layout and Arrow."""
     rows: list[tuple[int, dict[str, object]]] = []
-    position = 0
+    magic, _, version, _, frame_magic, _ = struct.unpack_from("<4sIH14s4sI", data)
+    assert (magic, version) == (b"PNSG", 2)
+    assert data[:32] == data[32:64]
+    position = 64
     while position < len(data):
         header, body = dissect(data[position:])
-        assert header["magic"] == b"PNSK"
+        assert header["magic"] == frame_magic
         position += HEADER_BYTES + header["stored_bytes"] + -header["stored_bytes"] % 8
         if not header["row_count"]:
             continue

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import LogError, LogFailed, LogNotFound
+from penstock.errors import DiskFull, LogError, LogFailed, LogNotFound
+from penstock.log.inspect import inspect_log
 from penstock.log.local import LocalLog
 from penstock.log.outside import LogReader
 from penstock.log.segment import segment_name
+from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import offsets, read_all, values
@@ -27,7 +29,7 @@ def frame_at(log: LocalLog, offset: int) -> tuple[str, int]:
     """In which file a message lies, and where its frame begins."""
     segment = log.segment_at(offset)
     before = [h.frame_bytes for h in log.headers(segment.base_offset) if h.base_offset < offset]
-    return segment.name, sum(before)
+    return segment.name, SEGMENT_HEADER_BYTES + sum(before)
 
 
 def test_everything_is_there_after_a_close(open_log: Opener) -> None:
@@ -237,3 +239,33 @@ def test_a_folder_that_cannot_be_read_is_a_clear_error(
         open_log()
     files.before = None
     assert offsets(open_log()) == list(range(30))
+
+
+@pytest.mark.parametrize("left_bytes", [0, 1, 31, 32, 40, 63, 64])
+def test_a_segment_whose_header_was_being_written_is_begun_anew(
+    open_log: Opener, folder: Path, left_bytes: int
+) -> None:
+    filled(open_log).close()
+    begun = (folder / segment_name(0)).read_bytes()[:SEGMENT_HEADER_BYTES]
+    (folder / segment_name(30)).write_bytes(begun[:left_bytes])
+    assert inspect_log(folder).damage == []
+    assert LogReader.open(folder).end == 30
+    log = open_log()
+    assert log.damage == []
+    log.append(Batch.build([b"30"]))
+    log.close()
+    assert values(open_log()) == [b"%d" % number for number in range(31)]
+
+
+def test_a_header_without_room_leaves_the_log_as_it_was(
+    open_log: Opener, folder: Path, files: WatchedFiles
+) -> None:
+    log = filled(open_log, 5, 10)
+    (folder / segment_name(5)).symlink_to("/dev/full")
+    with pytest.raises(DiskFull):
+        log.roll()
+    (folder / segment_name(5)).unlink()
+    log.roll()
+    log.append(Batch.build([b"5"]))
+    assert values(log) == [b"%d" % number for number in range(6)]
+    assert len(log.segments) == 2

@@ -13,7 +13,9 @@ from penstock.log.segment import (
     segment_name,
     walk,
 )
+from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch
+from tests.segment_file import salt_of
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import offsets, values
 
@@ -150,7 +152,7 @@ def segment_of(open_log: Opener, folder: Path, *batches: list[str]) -> bytearray
 
 
 def walked(data: bytearray | bytes) -> list[Found | Broken]:
-    return list(walk(memoryview(data), 0))
+    return list(walk(memoryview(data), salt_of(data), 0))
 
 
 def test_a_walk_meets_every_frame_in_order(open_log: Opener, folder: Path) -> None:
@@ -201,4 +203,4 @@ def test_what_is_no_frame_at_the_end_has_no_known_end(
     broken = walked(data + tail)[-1]
     assert isinstance(broken, Broken)
     assert (broken.position, broken.first_offset, broken.next_offset) == (len(data), 2, None)
-    assert walked(b"") == []
+    assert walked(data[:SEGMENT_HEADER_BYTES]) == []
