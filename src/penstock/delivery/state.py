@@ -205,6 +205,7 @@ class GroupState:
     def _left_lane(self, part: Part) -> None:
         cursor = part.offsets.stop if part.cursor < 0 else part.cursor
         self.lanes.lanes[part.priority].take(part.offsets, cursor)
+        self.keys.ahead[part.priority].remove(part.offsets)
 
     def _done(self, offsets: Offsets, retried: bool) -> None:
         offsets.remove_from(self.outstanding)
@@ -216,7 +217,7 @@ class GroupState:
 
     def _forget(self, offsets: Offsets) -> None:
         """Neither held nor waiting any more, nor done."""
-        self.keys.known.clear()
+        self.keys.forget_ahead()
         gone = offsets.within(self.outstanding)
         if gone.count:
             self.leases.forget(gone)
