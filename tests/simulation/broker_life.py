@@ -180,6 +180,7 @@ class BrokerLife(Crashes):
         self.note(f"the wall clock is set by {jump_s} s")
         self.clock.jump_wall(jump_s)
         self.jumped_ns = self.now_ns
+        self.clock_was_set_us += abs(jump_s) * 1_000_000
         self.counts["clock set"] += 1
 
     def housekeep(self) -> None:

@@ -56,8 +56,15 @@ class Pick:
             got += self._draw_new(self._state.lanes[priority], want - got, drawn)
         return got
 
+    def draw_one(self, priority: int, *, retry: bool) -> int:
+        """Take one message of a priority, a retry that is due or a new one; whether it got it."""
+        drawn = self._drawn.setdefault(priority, _Drawn())
+        if retry:
+            return self._draw_due(priority, 1, drawn)
+        return self._draw_new(self._state.lanes[priority], 1, drawn)
+
     def events(
-        self, at_ns: int, nonce: int, visibility_ns: int, consumer: str
+        self, at_ns: int, nonce: int, visibility_ns: int, consumer: str, until_us: int
     ) -> tuple[Event, ...]:
         parts: list[Part] = []
         dropped: list[Part] = []
@@ -92,6 +99,7 @@ class Pick:
                     tuple(parts),
                     passed,
                     packed,
+                    until_us,
                 )
             )
         if dropped:

@@ -43,6 +43,7 @@ class Settings(
     message_bytes_max: int | msgspec.UnsetType = msgspec.UNSET
     weights: tuple[int, int, int, int, int] | msgspec.UnsetType = msgspec.UNSET
     boost_after: Seconds | msgspec.UnsetType = msgspec.UNSET
+    lease_expiry_backoff: bool | msgspec.UnsetType = msgspec.UNSET
 
     def given(self) -> dict[str, Any]:
         """Those that were given, as `parse_settings` takes them."""
