@@ -32,6 +32,8 @@ FOR_GOOD = Promise("interval", 0, 0)
 
 
 class Crashes(StreamActs):
+    has_ended_leases = False
+    """Whether the last start ended leases; they are taken back with the next look."""
     done_for_good: set[tuple[TopicName, int, int]]
     """Offsets whose messages a power cut took, although they were done, and that was promised."""
 
@@ -240,6 +242,7 @@ class Crashes(StreamActs):
                 away_us = self.wall_us - fate.last_us + self.clock_was_set_us
                 require(away_us >= GRACE_US, f"a lease is stolen: {fate} became {other}")
                 self.counts["ended at the start"] += 1
+                self.has_ended_leases = True
                 return fate._replace(deadline_ns=other.deadline_ns)
             return fate
 

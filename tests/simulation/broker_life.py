@@ -249,6 +249,15 @@ class BrokerLife(Crashes):
         self.recover(at_ns, wall_ns, at_ns, power_cut=False, within=False)
         self.counts["reopened"] += 1
 
+    def recover(
+        self, at_ns: int, wall_ns: int, synced_ns: int, *, power_cut: bool, within: bool
+    ) -> None:
+        super().recover(at_ns, wall_ns, synced_ns, power_cut=power_cut, within=within)
+        if self.has_ended_leases:
+            self.has_ended_leases = False
+            self.housekeep()
+            self.returned()
+
     def kill(self) -> None:
         self.crash(power_cut=False)
 
