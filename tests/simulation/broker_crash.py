@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from penstock.delivery.queue import GRACE_US
 from penstock.model.names import TopicName
 from tests.simulation.broker_model import (
     DONE,
@@ -31,6 +32,8 @@ FOR_GOOD = Promise("interval", 0, 0)
 
 
 class Crashes(StreamActs):
+    has_ended_leases = False
+    """Whether the last start ended leases; they are taken back with the next look."""
     done_for_good: set[tuple[TopicName, int, int]]
     """Offsets whose messages a power cut took, although they were done, and that was promised."""
 
@@ -173,7 +176,8 @@ class Crashes(StreamActs):
     ) -> Snapshot:
         """The state that came back."""
         states = [
-            (snapshot, self._with_burials(topic, model, snapshot, found)) for snapshot in possible
+            (snapshot, self._with_ended(self._with_burials(topic, model, snapshot, found), found))
+            for snapshot in possible
         ]
         equal = [
             snapshot
@@ -221,6 +225,30 @@ class Crashes(StreamActs):
         return {
             name: {offset: now(name, offset, fate) for offset, fate in fates.items()}
             for name, fates in snapshot.seen(model.start, model.end).items()
+        }
+
+    def _with_ended(self, seen: dict[str, Fates], found: dict[str, Fates]) -> dict[str, Fates]:
+        """The start ends leases that by the wall clock ended a minute ago, and no others.
+
+        Whoever was handed something out at `last_us` can have had it, by a clock that was set at
+        most by the jumps of this life, no longer than until then.
+        """
+
+        def now(name: str, offset: int, fate: Fate) -> Fate:
+            other = found.get(name, {}).get(offset)
+            if fate.place != "leased" or other is None or other.nonce != fate.nonce:
+                return fate
+            if other.deadline_ns < fate.deadline_ns:
+                away_us = self.wall_us - fate.last_us + self.clock_was_set_us
+                require(away_us >= GRACE_US, f"a lease is stolen: {fate} became {other}")
+                self.counts["ended at the start"] += 1
+                self.has_ended_leases = True
+                return fate._replace(deadline_ns=other.deadline_ns)
+            return fate
+
+        return {
+            name: {offset: now(name, offset, fate) for offset, fate in fates.items()}
+            for name, fates in seen.items()
         }
 
     def _without_new_groups(

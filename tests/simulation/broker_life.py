@@ -180,6 +180,7 @@ class BrokerLife(Crashes):
         self.note(f"the wall clock is set by {jump_s} s")
         self.clock.jump_wall(jump_s)
         self.jumped_ns = self.now_ns
+        self.clock_was_set_us += abs(jump_s) * 1_000_000
         self.counts["clock set"] += 1
 
     def housekeep(self) -> None:
@@ -247,6 +248,15 @@ class BrokerLife(Crashes):
         self.open(wall_ns + self.rng.randrange(10**10))
         self.recover(at_ns, wall_ns, at_ns, power_cut=False, within=False)
         self.counts["reopened"] += 1
+
+    def recover(
+        self, at_ns: int, wall_ns: int, synced_ns: int, *, power_cut: bool, within: bool
+    ) -> None:
+        super().recover(at_ns, wall_ns, synced_ns, power_cut=power_cut, within=within)
+        if self.has_ended_leases:
+            self.has_ended_leases = False
+            self.housekeep()
+            self.returned()
 
     def kill(self) -> None:
         self.crash(power_cut=False)

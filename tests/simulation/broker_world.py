@@ -107,6 +107,8 @@ class BrokerWorld:
         self.steps = 0
         self.jumped_ns = 0
         """When the wall clock was set last."""
+        self.clock_was_set_us = 0
+        """By how much, in all, forwards and back."""
         self.trims_may_reach: dict[tuple[TopicName, int], int] = {}
         self.changing: set[TopicName] = set()
         """Topics that are on their way to be there, or to be gone."""

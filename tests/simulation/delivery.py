@@ -17,7 +17,7 @@ from penstock.delivery.backoff import Backoff
 from penstock.delivery.queue import Policy
 from tests.simulation.delivery_life import MS, Life
 from tests.simulation.delivery_model import Fate
-from tests.simulation.memory_source import MemorySource
+from tests.simulation.memory_source import BEGINNING_US, MemorySource
 
 LIVE_MAX = 100  # messages in the log at a time, so that the plain model stays quick
 
@@ -32,13 +32,16 @@ class World:
         self.start = 0
         self.synced_end = 0
         self.now_ns = random.randrange(10**15)
-        self.wall_us = 1_700_000_000_000_000
+        self.wall_us = BEGINNING_US
+        self.jumped_us = 0  # by how much the wall clock was set
+        self.jumps = 0
         self.keys = random.choice([2, 5, 40])
         policies = [
             Policy(),
             Policy(max_retries=1, backoff=Backoff(first_ms=10, max_ms=100), in_flight_max=30),
             Policy(ordered_by_key=True, backoff=Backoff(first_ms=5, max_ms=20)),
             Policy(max_retries=None, backoff=Backoff(first_ms=0, max_ms=0)),
+            Policy(lease_expiry_backoff=True, backoff=Backoff(first_ms=100, max_ms=1000)),
         ]
         self.lives = [
             Life(self, random.choice(policies), random) for _ in range(random.randint(1, 3))
@@ -95,11 +98,27 @@ class World:
 
     def let_time_pass(self) -> None:
         step_ns = self.random.choice([1, 100, MS, 20 * MS, 1000 * MS, 40_000 * MS])
-        self.now_ns += self.random.randint(1, step_ns)
+        step_ns = self.random.randint(1, step_ns)
+        self.now_ns += step_ns
         self.wall_us += step_ns // 1000
+        for life in self.lives:
+            if self.random.random() < 0.7:
+                life.note_time()
+
+    @property
+    def true_us(self) -> int:
+        """The wall clock as it would be if nobody had set it."""
+        return self.wall_us - self.jumped_us
 
     def set_the_wall_clock(self) -> None:
-        self.wall_us += self.random.choice([-3600, -30, 30, 3600]) * 1_000_000
+        jump_us = self.random.choice([-3600, -30, 30, 3600]) * 1_000_000
+        self.wall_us += jump_us
+        self.jumped_us += jump_us
+        self.jumps += 1
+        for life in self.lives:
+            life.unnoted_us += jump_us
+            if self.random.random() < 0.7:
+                life.note_time()
 
     def sync(self) -> None:
         self.synced_end = self.source.end
@@ -112,6 +131,7 @@ class World:
             self.source.truncate(self.random.randint(self.synced_end, self.source.end))
             self.start = min(self.start, self.source.end)
         self.now_ns = self.random.randrange(10**15)  # another boot, another monotonic clock
+        self.wall_us += self.random.choice([0, 1, 40, 70, 200]) * 1_000_000
         for life in self.lives:
             # The ledger may lose its end as well, or have reached the disk before the log did.
             life.crash(lose_end=power_cut and self.random.random() < 0.5)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.delivery.ledger import Dropped, decode, encode
 from penstock.delivery.offsets import Offsets
-from penstock.delivery.queue import Decision, GroupQueue, Policy
+from penstock.delivery.queue import GRACE_US, Decision, GroupQueue, Policy
 from penstock.delivery.state import LEASE_RAN_OUT, GroupState
 from penstock.errors import AlreadySettled, DeliveryError, InvalidReceipt, LeaseLost
 from tests.simulation.delivery_model import Fate, Model, touched
@@ -30,11 +30,13 @@ class Life:
         self.counts: Counter[str] = Counter()
         self.model = Model()
         self.ahead_ns = -world.now_ns  # ledger time minus the clock's: a new group begins at 0
-        self.queue = GroupQueue(GroupState(), policy, world.now_ns)
+        self.queue = GroupQueue(GroupState(), policy, world.now_ns, world.wall_us)
         self.ledger: list[bytes] = []
         self.receipts: list[tuple[int, int]] = []  # nonce and offset of all that was handed out
         self.snapshot: tuple[int, int, bytes] | None = None  # entries before it, its time, itself
-        self.synced = 0, Model()  # entries, and the model then, that no crash can take
+        self.synced = 0, Model(), 0  # entries, and the model and jumps then, that no crash takes
+        self.unnoted_us = 0  # jumps of the wall clock that the ledger does not know of
+        self.served_ns = [0] * 5  # when each lane was served last, or began anew
 
     @property
     def now_ns(self) -> int:
@@ -64,6 +66,8 @@ class Life:
         visibility_ns = self.random.choice([1, 50, 500, 30_000]) * MS
         nonce = next(world.nonces)
         consumer = f"c{self.random.randrange(4)}"
+        if not model.placed("leased") and not model.placed("waiting"):
+            self.unnoted_us = 0  # nobody cares about those before
         decision = self.queue.receive(
             world.now_ns,
             world.wall_us,
@@ -86,7 +90,9 @@ class Life:
         if leased is None:
             return
         model.told_ns = self.now_ns
+        model.until_us[nonce] = world.true_us + visibility_ns // 1000
         for part in leased.parts:
+            self.served_ns[part.priority] = self.now_ns
             for offset in part.offsets:
                 fate = model.fates[offset]
                 fate.place = "leased"
@@ -135,6 +141,7 @@ class Life:
         room = count
         if self.policy.in_flight_max is not None:
             room = max(0, min(room, self.policy.in_flight_max - len(leased)))
+        self.check_starving(got, eligible - expired, room)
         if self.policy.ordered_by_key:
             busy = {
                 source.messages[o].key for o in leased.keys() | self.model.placed("waiting").keys()
@@ -174,6 +181,21 @@ class Life:
                     if fates[o].place == "ready" and source.messages[o].priority == priority
                 ]
                 assert new_here == ready_here[: len(new_here)]
+
+    def check_starving(self, got: list[int], eligible: set[int], room: int) -> None:
+        """What has waited for too long is among the next, if its lane was not served meanwhile."""
+        world, source = self.world, self.world.source
+        after_us = self.policy.boost_after_ms * 1000
+        if self.policy.ordered_by_key or world.jumps or room < 5 or not got:
+            return
+        for priority in range(5):
+            mine = [o for o in eligible if source.messages[o].priority == priority]
+            new = [o for o in mine if self.model.fates[o].place == "ready"]
+            if not new or self.now_ns - self.served_ns[priority] <= after_us * 1000:
+                continue
+            if world.wall_us - source.messages[min(new)].arrived_us >= after_us:
+                assert set(mine) & set(got), "a message that has waited is not served"
+                self.counts["starving"] += 1
 
     def settle(self) -> None:
         """Ack, nack, reject or extend, with receipts of all kinds."""
@@ -231,6 +253,10 @@ class Life:
             else:
                 model.told_ns = now_ns
                 fate.deadline_ns = now_ns + visibility_ns
+        if what == "extend" and held and nonce in model.until_us:
+            until_us = self.world.true_us + visibility_ns // 1000
+            whole = all(f.nonce != nonce or o in held for o, f in model.placed("leased").items())
+            model.until_us[nonce] = until_us if whole else max(until_us, model.until_us[nonce])
 
     def draw_receipts(self) -> tuple[int | None, list[int]]:
         recent = self.receipts[-60:] if self.random.random() < 0.9 else self.receipts
@@ -296,9 +322,23 @@ class Life:
                 fate = model.fates[offset]
                 fate.place = "done" if offset in dead else "waiting"
                 fate.deadline_ns = self.now_ns
+                if self.policy.lease_expiry_backoff:
+                    fate.deadline_ns += self.policy.backoff.delay_ms(fate.deliveries) * MS
                 fate.error = LEASE_RAN_OUT
             if set(overdue) != set(dead):
                 model.told_ns = self.now_ns
+
+    def note_time(self) -> None:
+        """What the housekeeper does while somebody waits for time to pass."""
+        self.expire()
+        decision = self.queue.note_time(self.world.now_ns, self.world.wall_us)
+        waits = self.model.placed("leased") or self.model.placed("waiting")
+        if self.unnoted_us and waits:
+            assert decision.events, "a jump of the wall clock would go unnoticed"
+        if self.commit(decision):
+            self.counts["time noted"] += 1
+            self.model.told_ns = self.now_ns
+            self.unnoted_us = 0
 
     def trim(self, before: int) -> None:
         """The log dropped its beginning; an append that fails is tried until it does not."""
@@ -306,6 +346,7 @@ class Life:
         while decision.events and not self.commit(decision):
             pass
         self.model.start = max(self.model.start, before)
+        self.served_ns = [self.now_ns] * 5  # what was to be served may be gone
         for offset in [o for o in self.model.fates if o < before]:
             del self.model.fates[offset]
 
@@ -313,6 +354,7 @@ class Life:
         before = self.random.randint(self.world.start, self.world.source.end)
         if self.commit(self.queue.trim(before)):
             self.counts["purged"] += 1
+            self.served_ns = [self.now_ns] * 5
             self.model.start = max(self.model.start, before)
             for offset, fate in self.model.fates.items():
                 if offset < before:
@@ -323,20 +365,27 @@ class Life:
         if self.commit(self.queue.seek(offset)):
             self.counts["sought"] += 1
             self.model.start = offset
+            self.served_ns = [self.now_ns] * 5
             for message in self.model.fates:
                 self.model.fates[message] = Fate("done" if message < offset else "ready")
 
     def take_snapshot(self) -> None:
-        self.snapshot = len(self.ledger), self.now_ns, self.queue.snapshot(self.world.now_ns)
+        self.snapshot = (
+            len(self.ledger),
+            self.now_ns,
+            self.queue.snapshot(self.world.now_ns),
+        )
 
     def sync(self) -> None:
-        self.synced = len(self.ledger), self.model.copy()
+        self.synced = len(self.ledger), self.model.copy(), self.world.jumps
 
     def crash(self, *, lose_end: bool) -> None:
         """The process is gone, perhaps with what was not synced of the ledger. Recover."""
         self.counts["crashed"] += 1
         source = self.world.source
         if lose_end:
+            if self.synced[2] != self.world.jumps:
+                self.unnoted_us = 1  # or any number
             del self.ledger[self.synced[0] :]
             self.model = self.synced[1].copy()
             if self.snapshot is not None and self.snapshot[0] > len(self.ledger):
@@ -352,8 +401,9 @@ class Life:
             self.snapshot = None
         for entry in self.ledger[entries:]:
             state.apply(decode(entry))
-        self.queue = GroupQueue(state, self.policy, self.world.now_ns)
+        self.queue = GroupQueue(state, self.policy, self.world.now_ns, self.world.wall_us)
         self.ahead_ns = time_ns - self.world.now_ns
+        self.served_ns = [self.now_ns] * 5
         # The log may have lost more than the ledger, or less.
         while (lost := self.queue.truncate(source.end)).events and not self.commit(lost):
             pass
@@ -362,6 +412,28 @@ class Life:
             offset: self.model.fates.get(offset, Fate()) for offset in source.messages
         }
         self.trim(self.world.start)
+        self.end_old_leases()
+
+    def end_old_leases(self) -> None:
+        """At the start: leases are over that ended a minute ago by the wall clock."""
+        model, true_us = self.model, self.world.true_us
+        leased = model.placed("leased")
+        while (decision := self.queue.end_old_leases(self.world.wall_us)).events:
+            if self.commit(decision):
+                break
+        over = set(touched(decision.events, model))
+        for offset, fate in leased.items():
+            if self.unnoted_us:
+                model.until_us.pop(fate.nonce, None)  # nobody can know it any more
+            until_us = model.until_us.get(fate.nonce)
+            if until_us is not None and abs(until_us + GRACE_US - true_us) > 10_000:
+                assert (offset in over) == (until_us + GRACE_US < true_us), (fate, true_us)
+        self.unnoted_us = 0
+        for offset in over:
+            self.counts["ended at the start"] += 1
+            leased[offset].deadline_ns = self.now_ns
+            model.until_us.pop(leased[offset].nonce, None)
+            model.told_ns = self.now_ns
 
     def drain(self) -> None:
         """All that is left is received and acked; then everything is committed."""

@@ -27,10 +27,11 @@ class Model:
     fates: dict[int, Fate] = field(default_factory=dict)  # of every message in the log
     told_ns: int = 0  # the ledger time that an event told last
     start: int = 0  # everything below is done
+    until_us: dict[int, int] = field(default_factory=dict)  # by nonce: when it ends, in true time
 
     def copy(self) -> Model:
         fates = {offset: replace(fate) for offset, fate in self.fates.items()}
-        return Model(fates, self.told_ns, self.start)
+        return Model(fates, self.told_ns, self.start, dict(self.until_us))
 
     def placed(self, place: str) -> dict[int, Fate]:
         return {offset: fate for offset, fate in self.fates.items() if fate.place == place}

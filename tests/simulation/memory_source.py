@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from penstock.delivery.offsets import Offsets
 
+BEGINNING_US = 1_700_000_000_000_000
+"""When stories begin, by the wall clock."""
+
 
 class Stored(NamedTuple):
     priority: int = 2
@@ -33,7 +36,7 @@ class MemorySource:
         *,
         priority: int = 2,
         key: int = 0,
-        arrived_us: int = 0,
+        arrived_us: int = BEGINNING_US,
         expires_us: int | None = None,
     ) -> range:
         first = self.end

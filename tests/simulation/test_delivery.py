@@ -18,6 +18,7 @@ HAPPENINGS = {
     "append failed",
     "crashed",
     "delivered",
+    "ended at the start",
     "expired",
     "extend",
     "nack",
@@ -26,6 +27,7 @@ HAPPENINGS = {
     "reject",
     "restored",
     "sought",
+    "time noted",
 }
 
 

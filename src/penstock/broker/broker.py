@@ -26,8 +26,8 @@ from penstock.broker.burials import (
     finish_burials,
 )
 from penstock.broker.chores import TopicChores
-from penstock.broker.dead_letters import DeadLetterQueue
 from penstock.broker.convert import prepare_folder
+from penstock.broker.dead_letters import DeadLetterQueue
 from penstock.broker.housekeeper import Housekeeper
 from penstock.broker.partition import Partition
 from penstock.broker.progress import ProgressInbox

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol
 
 import msgspec
@@ -123,7 +123,7 @@ class LedgeredPartition:
         """The queue of a group; a new one begins at `start`, by default with the oldest message."""
         queue = self.queues.get(group)
         if queue is None:
-            queue = GroupQueue(GroupState(0), self._policy, self._clock.monotonic_ns())
+            queue = self._queue_of(GroupState(0))
             first = queue.seek(self.log.start if start is None else start)
             self._carry_out(group, queue, first)
             self.queues[group] = queue
@@ -185,6 +185,8 @@ class LedgeredPartition:
                 log_offset, producers = self.log.end, self.producers.snapshot()
                 self.log.sync()  # the state below speaks of messages that must not be lost
             now_ns = self._clock.monotonic_ns()
+            for name, queue in self.queues.items():
+                self._note_time(name, queue, now_ns)
             groups = {name: queue.snapshot(now_ns) for name, queue in self.queues.items()}
             image = _Checkpoint(groups, producers, log_offset, letters_known)
             marked = self.journal.mark(_CHECKPOINT + msgspec.msgpack.encode(image))
@@ -247,11 +249,18 @@ class LedgeredPartition:
         if all_last:
             self._letters_in_doubt = None
 
+    def _note_time(self, group: str, queue: GroupQueue, now_ns: int) -> None:
+        """Tell the ledger the time, if something depends on it and it has not been told lately."""
+        time_passed = queue.note_time(now_ns, self._clock.wall_ns() // 1000)
+        if time_passed.events:
+            self._carry_out(group, queue, time_passed)
+
     def _renew(self, group: str) -> None:
         """Go on with what is known of a group, as after a restart."""
         now_ns = self._clock.monotonic_ns()
+        self._note_time(group, self.queues[group], now_ns)
         state = GroupState.restore(self.queues[group].snapshot(now_ns))
-        self.queues[group] = GroupQueue(state, self._policy, now_ns)
+        self.queues[group] = self._queue_of(state)
 
     def _is_buried_alive(self, origin: Origin) -> bool:
         """Whether the message of a letter is still to be done."""
@@ -268,9 +277,14 @@ class LedgeredPartition:
             for message in batch.messages()
         )
 
-    def _new_queue(self, now_ns: int) -> GroupQueue:
+    def _new_queue(self) -> GroupQueue:
         """Of a group that nobody knows: nobody of that name was given anything."""
-        return GroupQueue(GroupState(self.log.start), self._policy, now_ns)
+        return self._queue_of(GroupState(self.log.start))
+
+    def _queue_of(self, state: GroupState) -> GroupQueue:
+        """What goes on from a state, now."""
+        now_ns, wall_us = self._clock.monotonic_ns(), self._clock.wall_ns() // 1000
+        return GroupQueue(state, self._policy, now_ns, wall_us)
 
     def _recover(self) -> None:
         """Fold the ledger, then the frames that came after its checkpoint."""
@@ -296,11 +310,16 @@ class LedgeredPartition:
                 log_offset = max(image.log_offset, self.log.start)
                 self.letters_known = image.letters_known
         journal_end = self.journal.log.end
-        now_ns = self._clock.monotonic_ns()
+        wall_us = self._clock.wall_ns() // 1000
         for group, state in states.items():
-            queue = self.queues[group] = GroupQueue(state, self._policy, now_ns)
+            queue = self.queues[group] = self._queue_of(state)
             # After a power cut the ledger may know of messages that the log has lost.
-            for decision in (queue.truncate(self.log.end), queue.trim(self.log.start)):
+            for decide in (
+                partial(queue.truncate, self.log.end),
+                partial(queue.trim, self.log.start),
+                partial(queue.end_old_leases, wall_us),
+            ):
+                decision = decide()
                 if decision.events:
                     self._carry_out(group, queue, decision)
         if self.queues:

@@ -16,13 +16,12 @@ from penstock.delivery import ledger
 from penstock.delivery.ledger import Acked, Leased
 from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.producers import Duplicate
-from penstock.delivery.queue import Decision, GroupQueue, Stats
+from penstock.delivery.queue import Decision, GroupQueue, Stats, time_noted_every_ns
 from penstock.delivery.timers import NEVER
 from penstock.log.base import DONE, Appended
 from penstock.model.deliveries import Delivered
 from penstock.model.receipts import NONCE_BITS
 from penstock.record.batch import Batch, Message
-from penstock.record.schema import Priority
 from penstock.record.writing import Writer
 
 _MOVED = Writer(MOVED)
@@ -139,7 +138,7 @@ class Partition(LedgeredPartition):
                         continue  # nothing was done yet: decide again, on fewer
                 self._carry_out(group, queue, decision)
                 if leased is not None:
-                    self._look_at(now_ns + visibility_ns)
+                    self._look_at(now_ns + time_noted_every_ns(visibility_ns))
                     return leased
 
     def _fitting(self, parts: Sequence[ledger.Part], bytes_max: int) -> int | None:
@@ -158,17 +157,17 @@ class Partition(LedgeredPartition):
         return None
 
     def best_ready(self, group: str) -> int:
-        """The highest priority with a message to hand out; one past the last if there is none."""
+        """The highest priority with a message to hand out, or STARVING; one past the last if there
+        is none."""
         with self.lock:
-            queue = self.queue(group)
-            ready = queue.ready(self._clock.monotonic_ns(), self.source, self.log.end)
-            return (ready & -ready).bit_length() - 1 if ready else len(Priority)
+            now_ns, wall_us = self._clock.monotonic_ns(), self._clock.wall_ns() // 1000
+            return self.queue(group).best_ready(now_ns, wall_us, self.source, self.log.end)
 
     def ack(self, group: str, nonce: int, offsets: Offsets | None) -> Settlement:
         """Messages are done."""
         with self.lock:
             now_ns = self._clock.monotonic_ns()
-            queue = self.queues.get(group) or self._new_queue(now_ns)
+            queue = self.queues.get(group) or self._new_queue()
             decision = queue.ack(now_ns, nonce, offsets)
             durable = DONE
             if decision.lease is not None:
@@ -185,12 +184,12 @@ class Partition(LedgeredPartition):
         """Carry out a nack, reject or extend that `decide` asks the group's queue for."""
         with self.lock:
             now_ns = self._clock.monotonic_ns()
-            queue = self.queues.get(group) or self._new_queue(now_ns)
+            queue = self.queues.get(group) or self._new_queue()
             decision = decide(queue, now_ns)
             durable = self._carry_out(group, queue, decision) if decision.events else DONE
-            deadline_ns = queue.next_deadline()
-            if deadline_ns is not None:
-                self._look_at(deadline_ns)
+            look_ns = queue.next_look()
+            if look_ns is not None:
+                self._look_at(look_ns)
         if (on_settled := self.on_settled) is not None:
             on_settled()
         return Settlement(decision.refused, durable)
@@ -249,7 +248,10 @@ class Partition(LedgeredPartition):
     # Housekeeping.
 
     def expire(self, now_ns: int) -> bool:
-        """Take back what was held too long; whether there may be something to receive now."""
+        """Take back what was held too long; whether there may be something to receive now.
+
+        And tell the ledger the time, for those who still hold something.
+        """
         news = False
         with self.lock:
             for group, queue in self.queues.items():
@@ -257,14 +259,15 @@ class Partition(LedgeredPartition):
                 if deadline is not None and deadline <= now_ns:
                     news = True
                     self._expire(group, queue, now_ns)
+                self._note_time(group, queue, now_ns)
         return news
 
     def next_look(self) -> int | None:
-        """When a lease runs out or a retry falls due. To be looked at then, or when `plan_look`
-        is called with an earlier time."""
+        """When a lease runs out, a retry falls due or the time is to be noted. To be looked at
+        then, or when `plan_look` is called with an earlier time."""
         with self.lock:
-            deadlines = [queue.next_deadline() for queue in self.queues.values()]
-            self._look_ns = min((d for d in deadlines if d is not None), default=NEVER)
+            looks = [queue.next_look() for queue in self.queues.values()]
+            self._look_ns = min((look for look in looks if look is not None), default=NEVER)
             return None if self._look_ns == NEVER else self._look_ns
 
     def trim_to(self, before: int) -> None:

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from typing import NamedTuple
-
 import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.delivery.offsets import EMPTY, Int64s, Offsets
+from penstock.log.frames import FrameTable
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
 from penstock.record.frame import EXPIRES
 from penstock.record.plain import Plain
 from penstock.record.schema import BITS
 
-_FEW = 100
-_SCAN_BYTES = 1 << 20
-_FETCH_BYTES_MIN = 64 << 10
+_SCAN_BYTES = 256 << 10
+_FETCH_BYTES_MIN = 4 << 10  # for a message somewhere; whoever reads on from there gets more
+_FETCH_BYTES = 64 << 10
 _FETCH_BYTES_MAX = 4 << 20
-_UNKNOWN = 1 << 62  # bytes: more than anybody takes
+_TABLES_MAX = 32
+_TABLES_BYTES_MAX = 8 << 20
 
 
 class LogSource:
     """Reads of one partition, with the frames that were read last at hand.
 
-    Whoever receives messages one by one asks for the same frame again and again.
+    Each lane is at another place of the log, and whoever receives messages one by one asks for the
+    same place again and again. Any thread may call anything.
     """
 
     def __init__(self, log: LocalLog) -> None:
         self._log = log
-        self._recent = _Recent([], (), 0, 0, 0, set())
+        self._tables: tuple[FrameTable, ...] = ()  # those used last first; replaced as a whole
         self._asked_last = Plain(())  # a frame that is handed out a few messages at a time
 
     # The Source protocol of penstock.delivery.
@@ -48,13 +48,16 @@ class LogSource:
                 # The usual case, without reading anything: one priority, and no offset missing.
                 stop = min(stop, start + limit)
                 return range(start, stop), stop
-            at = self._log.next_block(start, bit)
-            if at >= end:
-                return range(0), end
-            found, scanned = self._scan_frames(priority, at, limit, end)
+            table = self._table_at(start)
+            if table is None:
+                at = self._log.next_block(start, bit)
+                if at >= end:
+                    return range(0), end
+                table = self._table_at(at) or self._read(at, _SCAN_BYTES)
+                start = at
+            found, start = table.scan(priority, start, limit, end)
             if len(found):
-                return found, scanned
-            start = scanned
+                return found, start
         return range(0), end
 
     def priorities(self, start: int, end: int) -> int:
@@ -71,7 +74,7 @@ class LogSource:
         ):
             return EMPTY
         expired: list[Int64s] = []
-        for batch in self.fetch(offsets):
+        for batch in self.fetch(self._perhaps_expiring(offsets)):
             if batch.columns & BITS["expires_at"]:
                 ends = batch.expires_at.view("int64").fill_null(np.iinfo(np.int64).max)
                 expired.append(batch.offset_numbers()[np.asarray(ends) <= wall_us])
@@ -81,9 +84,8 @@ class LogSource:
         hashes = dict.fromkeys(offsets, 0)
         for batch in self.fetch(offsets):
             if batch.columns & BITS["key"]:
-                for offset, key in zip(
-                    batch.offsets.to_pylist(), batch.keys.to_pylist(), strict=True
-                ):
+                numbers = batch.offset_numbers().tolist()
+                for offset, key in zip(numbers, batch.keys.to_pylist(), strict=True):
                     if key is not None:
                         hashes[offset] = mmh3.hash64(key, signed=False)[0] or 1
         return np.fromiter(hashes.values(), np.uint64, len(hashes))
@@ -92,11 +94,11 @@ class LogSource:
 
     def has_read(self, offsets: Offsets, bytes_max: int) -> bool:
         """Whether these messages are among those read last, which have no more bytes together."""
-        recent = self._recent
-        return (
-            recent.start <= offsets.first
-            and offsets.stop <= recent.stop
-            and recent.bytes_max <= bytes_max
+        return any(
+            table.start <= offsets.first
+            and offsets.stop <= table.stop
+            and table.nbytes <= bytes_max
+            for table in self._tables
         )
 
     def fetch(self, offsets: Offsets, bytes_max: int | None = None) -> list[Batch]:
@@ -113,20 +115,15 @@ class LogSource:
         counted = 0
         at, stop = offsets.first, offsets.stop
         while at < stop:
-            recent = self._recent
-            if not recent.start <= at < recent.stop:
-                budget = min(max(_FETCH_BYTES_MIN, offsets.count * 256), _FETCH_BYTES_MAX)
-                recent = self._recent = _Recent.of(self._log, max(at, self._log.start), budget)
-            for number in range(max(bisect_right(recent.bases, at) - 1, 0), len(recent.bases)):
-                if recent.bases[number] >= stop:
-                    break
-                batch = recent.batch(number, offsets.count)
-                if type(batch) is Plain:
-                    self._asked_last = batch
-                chosen = _choose(batch, offsets, at)
-                if len(chosen):
-                    found.append(chosen)
-            at = recent.stop
+            table = self._table_at(at) or self._read_for(at, offsets)
+            if offsets.bits is None:
+                found += table.run(at, min(stop, table.stop))
+            elif at == offsets.first and stop <= table.stop:
+                found += table.rows(offsets.bits.to_array())
+            else:
+                found += table.rows([*(offsets & Offsets.run(at, table.stop))])
+            self._asked_last = table.asked_last
+            at = offsets.next_from(table.stop)
             if bytes_max is not None and at < stop:
                 bytes_max -= sum([batch.payload_bytes for batch in found[counted:]])
                 counted = len(found)
@@ -134,68 +131,40 @@ class LogSource:
                     break
         return found
 
-    def _scan_frames(
-        self, priority: int, start: int, limit: int, end: int
-    ) -> tuple[range | Int64s, int]:
-        read = self._log.read(start, _SCAN_BYTES)
-        parts: list[Int64s] = []
-        count = 0
-        scanned = start
-        for batch in read:
-            scanned = min(batch.next_offset, end)
-            if batch.columns & BITS["priority"]:
-                hits = batch.offset_numbers()[np.asarray(batch.priorities) == priority]
-            elif batch.priority == priority:
-                hits = batch.offset_numbers()
-            else:
-                continue
-            hits = hits[hits < end][: limit - count]
-            parts.append(hits)
-            count += len(hits)
-            if count == limit:
-                return np.concatenate(parts), int(hits[-1]) + 1
-        found = np.concatenate(parts) if parts else np.empty(0, np.int64)
-        return found, max(min(read.next_offset, end), scanned)
+    def _table_at(self, offset: int) -> FrameTable | None:
+        """The frames around an offset, if they are at hand."""
+        tables = self._tables
+        for table in tables:
+            if table.start <= offset < table.stop:
+                if table is not tables[0]:
+                    self._tables = (table, *[other for other in tables if other is not table])
+                return table
+        return None
 
+    def _read_for(self, offset: int, wanted: Offsets) -> FrameTable:
+        """The frames from an offset on, and more of them if it is likely that they are wanted."""
+        budget = _FETCH_BYTES_MIN
+        if any(table.stop == offset for table in self._tables):
+            budget = _FETCH_BYTES
+        if wanted.bits is None:
+            budget = max(budget, min(wanted.count * 256, _FETCH_BYTES_MAX))
+        return self._read(max(offset, self._log.start), budget)
 
-class _Recent(NamedTuple):
-    """The frames of one read, and what it covers: what is not in them does not exist."""
+    def _read(self, offset: int, max_bytes: int) -> FrameTable:
+        table = self._log.frames(offset, max_bytes)
+        left_bytes = _TABLES_BYTES_MAX - table.nbytes
+        kept = [table]
+        for other in self._tables[: _TABLES_MAX - 1]:
+            left_bytes -= other.nbytes
+            if left_bytes < 0:
+                break
+            kept.append(other)
+        self._tables = tuple(kept)
+        return table
 
-    batches: list[Batch]
-    bases: tuple[int, ...]
-    start: int
-    stop: int
-    bytes_max: int
-    """They have no more."""
-    asked: set[int]
-    """Frames of which a few messages were wanted: they are wanted again, and as objects."""
-
-    @classmethod
-    def of(cls, log: LocalLog, offset: int, max_bytes: int) -> _Recent:
-        read = log.read(offset, max_bytes)
-        bases = tuple([batch.base_offset or 0 for batch in read.batches])
-        if len(read.batches) == 1:  # a long one is read, whatever the limit is
-            max_bytes = _UNKNOWN
-        return cls(list(read.batches), bases, offset, read.next_offset, max_bytes, set())
-
-    def batch(self, number: int, wanted: int) -> Batch:
-        batch = self.batches[number]
-        if wanted <= _FEW and len(batch) > wanted and batch.columns == BITS["value"]:
-            if number not in self.asked:
-                self.asked.add(number)
-            elif not isinstance(batch, Plain):
-                batch = self.batches[number] = Plain.of(batch)
-        return batch
-
-
-def _choose(batch: Batch, offsets: Offsets, from_offset: int) -> Batch:
-    """The rows of a batch that are wanted, from an offset on."""
-    first, stop = batch.base_offset or 0, batch.next_offset
-    if offsets.bits is None and not batch.columns & BITS["offset"]:
-        low = max(first, offsets.first, from_offset)
-        high = min(stop, offsets.stop)
-        return (
-            batch if (low, high) == (first, stop) else batch.slice(low - first, max(high - low, 0))
-        )
-    wanted = (offsets & Offsets.run(max(first, from_offset), stop)).array()
-    return batch.filter(np.isin(batch.offset_numbers(), wanted))
+    def _perhaps_expiring(self, offsets: Offsets) -> Offsets:
+        """Without those that are known not to expire."""
+        table = self._table_at(offsets.first)
+        if table is None or table.stop < offsets.stop:
+            return offsets
+        return Offsets.of(table.expiring([*offsets]))

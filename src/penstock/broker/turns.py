@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from penstock.broker.partition import Partition
+from penstock.delivery.queue import STARVING
 from penstock.record.schema import Priority
 
 PASSED_OVER_MAX = 3
@@ -19,7 +20,8 @@ class Turns:
 
     Steady urgent traffic on some partitions starves no other one: when partitions with something
     less urgent were passed over three times in a row, it is theirs. An urgent message that comes
-    alone is always next. Nothing of this is kept: a restart begins anew.
+    alone is always next, and so is one that has waited for too long. Nothing of this is kept: a
+    restart begins anew.
     """
 
     def __init__(self) -> None:
@@ -38,6 +40,8 @@ class Turns:
         if not ready:
             return turns
         urgent = min(ready)
+        if urgent == STARVING:
+            return sorted(turns, key=lambda each: best[each.number] != STARVING)
         passed_over = self._passed_over[group]
         passed_over[:urgent] = [0] * urgent  # what was more urgent is done with
         if len(ready) > 1:

@@ -6,11 +6,14 @@ which costs time and never order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.delivery.lanes import LANES
 from penstock.delivery.offsets import Int64s, Offsets
 
 NO_KEY = 0  # messages without a key wait for nobody
@@ -20,49 +23,43 @@ class KeyLocks:
     """A message locks its key from when it is first handed out until it is done."""
 
     def __init__(self) -> None:
-        self.known: dict[int, int] = {}  # keys of messages that stayed behind, not to ask again
         self.key_of: dict[int, int] = {}  # of the messages that lock one
-        self._locked: set[int] = set()
+        self._locked: dict[int, int] = {}  # by how many messages
+        self.ahead = tuple(KeysAhead() for _ in range(LANES))
 
     def __len__(self) -> int:
         return len(self.key_of)
 
     def lock(self, offsets: Sequence[int], keys: Sequence[int]) -> None:
-        pairs = [pair for pair in zip(offsets, keys, strict=True) if pair[1] != NO_KEY]
-        self.key_of.update(pairs)
-        for offset in offsets:
-            self.known.pop(offset, None)
-        self._locked.update(key for _, key in pairs)
+        for offset, key in zip(offsets, keys, strict=True):
+            if key != NO_KEY:
+                self.key_of[offset] = key
+                self._locked[key] = self._locked.get(key, 0) + 1
 
     def release(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
             key = self.key_of.pop(offset, None)
-            if key is not None:
-                self._locked.discard(key)
+            if key is None:
+                continue
+            if self._locked[key] > 1:
+                self._locked[key] -= 1
+                continue
+            del self._locked[key]
+            for ahead in self.ahead:
+                ahead.offer(key)
 
-    def free(self, keys: Iterable[int], seen: set[int], count: int) -> list[int]:
-        """Indices of up to `count` messages that may be handed out together: the first of each key
-        that is neither locked nor `seen`. All keys become seen: what stays behind keeps its place
-        before later ones of its key."""
-        free: list[int] = []
-        for index, key in enumerate(keys):
-            if key != NO_KEY:
-                if key in seen:
-                    continue
-                seen.add(key)
-                if key in self._locked:
-                    continue
-            if len(free) < count:
-                free.append(index)
-        return free
+    def free(self, priority: int, count: int, seen: set[int], taken: Offsets) -> list[int]:
+        """Messages ahead in a lane, up to `count`, that may be handed out together: of each key
+        that is neither locked nor `seen` the first that is not `taken`, those without one too.
 
-    def of(self, offsets: Offsets, ask: Callable[[Offsets], NDArray[np.uint64]]) -> list[int]:
-        """The keys of messages that are not handed out yet."""
-        known = self.known
-        new = [offset for offset in offsets if offset not in known]
-        if new:
-            known.update(zip(new, ask(Offsets.of(new)).tolist(), strict=True))
-        return [known[offset] for offset in offsets]
+        The keys of those found become seen. Looks, and changes nothing.
+        """
+        return self.ahead[priority].free(count, self._locked, seen, taken)
+
+    def forget_ahead(self) -> None:
+        """The lanes go on somewhere else."""
+        for ahead in self.ahead:
+            ahead.clear()
 
     def columns(self) -> tuple[Int64s, NDArray[np.uint64]]:
         """Offsets and their keys, for a snapshot."""
@@ -71,3 +68,91 @@ class KeyLocks:
             np.fromiter(self.key_of.keys(), np.int64, count),
             np.fromiter(self.key_of.values(), np.uint64, count),
         )
+
+
+class KeysAhead:
+    """The first messages ahead in a lane by their keys, so that one whose key is free is found
+    without a look at those that have to wait. A cache, as the read-ahead of the lane is."""
+
+    def __init__(self) -> None:
+        self.key_of: dict[int, int] = {}
+        self._waiting: dict[int, deque[int]] = {}  # by key, ascending
+        self._heap: list[int] = []
+        """The first of each key that is not locked, and those without a key. There may be others,
+        and some twice: what is not to be handed out is dropped when it comes to the top."""
+
+    def __len__(self) -> int:
+        return len(self.key_of)
+
+    def add(self, offsets: Iterable[int], keys: Iterable[int]) -> None:
+        """The next messages of the lane."""
+        for offset, key in zip(offsets, keys, strict=True):
+            self.key_of[offset] = key
+            if key == NO_KEY:
+                heappush(self._heap, offset)
+                continue
+            waiting = self._waiting.get(key)
+            if waiting is None:
+                self._waiting[key] = deque((offset,))
+                heappush(self._heap, offset)
+            else:
+                waiting.append(offset)
+
+    def remove(self, offsets: Offsets) -> None:
+        """Messages were handed out, or dropped."""
+        if not self.key_of:
+            return
+        for offset in offsets:
+            key = self.key_of.pop(offset, NO_KEY)
+            if key == NO_KEY:
+                continue
+            waiting = self._waiting[key]
+            if waiting[0] == offset:
+                waiting.popleft()
+            else:
+                waiting.remove(offset)
+            if not waiting:
+                del self._waiting[key]
+            self.offer(key)
+
+    def offer(self, key: int) -> None:
+        """A key is free, or another message is the first of it."""
+        waiting = self._waiting.get(key)
+        if waiting:
+            heappush(self._heap, waiting[0])
+
+    def behind(self, offset: int) -> list[int]:
+        """The messages of the same key that come after one."""
+        waiting = self._waiting.get(self.key_of[offset], ())
+        return [later for later in waiting if later > offset]
+
+    def free(
+        self, count: int, locked: Collection[int], seen: set[int], taken: Offsets
+    ) -> list[int]:
+        heap, last = self._heap, -1
+        found: list[int] = []
+        kept: list[int] = []
+        while heap and len(found) < count:
+            offset = heappop(heap)
+            key = self.key_of.get(offset)
+            if key is None or offset == last or key in locked:
+                continue  # gone, or here twice, or offered again when its key is released
+            waiting = self._waiting[key] if key != NO_KEY else (offset,)
+            if waiting[0] != offset:
+                continue
+            kept.append(offset)
+            last = offset
+            if key not in seen:
+                first = next((each for each in waiting if each not in taken), None)
+                if first is not None:
+                    found.append(first)
+                    if key != NO_KEY:
+                        seen.add(key)
+        for offset in kept:
+            heappush(heap, offset)
+        return found
+
+    def clear(self) -> None:
+        self.key_of.clear()
+        self._waiting.clear()
+        self._heap.clear()

@@ -228,13 +228,10 @@ class Turns:
         self.weights = weights
         self._left = list(weights)
 
-    def share(
-        self, count: int, ready: int, draw: Callable[[int, int], int], boosted: Callable[[], int]
-    ) -> None:
+    def share(self, count: int, ready: int, draw: Callable[[int, int], int]) -> None:
         """Let the lanes whose bit is in `ready` send `count` messages by their weights.
 
-        `draw(priority, want)` says how many it could get; `boosted()` gives a bit for each lane
-        whose next message has waited too long: it gets the weight of the lane above it.
+        `draw(priority, want)` says how many it could get.
         """
         left = self._left
         while True:
@@ -252,12 +249,10 @@ class Turns:
                     return
             if not ready:
                 return
-            self._new_round(count, ready, boosted())
+            self._new_round(count, ready)
 
-    def _new_round(self, count: int, ready: int, boosted: int) -> None:
-        for priority, weight in enumerate(self.weights):
-            raised = boosted >> priority & 1 and priority
-            self._left[priority] = self.weights[priority - 1] if raised else weight
+    def _new_round(self, count: int, ready: int) -> None:
+        self._left[:] = self.weights
         # Many rounds at once for a large receive.
         total = sum(left for priority, left in enumerate(self._left) if ready >> priority & 1)
         rounds = count // total

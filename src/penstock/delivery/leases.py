@@ -27,6 +27,7 @@ class Lease(msgspec.Struct, array_like=True, gc=False):
     parts: tuple[Part, ...]
     open: BitMap64 | None = None  # those not given back or done; None: all of the one part
     extended: dict[int, int] | None = None  # messages whose deadline is another one
+    until_us: int = 0  # when the last of it ends by the wall clock; 0: nobody knows
 
     def held(self) -> Offsets:
         return self.parts[0].offsets if self.open is None else Offsets.of(self.open.copy())
@@ -65,7 +66,7 @@ class Leases:
     """All leases by nonce, and a timer for each.
 
     Most leases are settled soon, so the youngest are kept as they are. There may be very many that
-    are not: those on a single message are then packed into 64 bytes, where the object and its
+    are not: those on a single message are then packed into 74 bytes, where the object and its
     numbers take 300.
     """
 
@@ -127,15 +128,16 @@ class Leases:
             del self.by_nonce[lease.nonce]
         return left
 
-    def extend(self, nonce: int, offsets: Offsets, deadline_ns: int) -> None:
+    def extend(self, nonce: int, offsets: Offsets, deadline_ns: int, until_us: int = 0) -> None:
         """Another deadline for some messages of a lease, or, if EMPTY, for the whole of it."""
         lease = self.get(nonce)
         if lease is None:
             return
         if offsets.count:
             lease.extended = (lease.extended or {}) | dict.fromkeys(offsets, deadline_ns)
+            lease.until_us = max(lease.until_us, until_us)
         else:
-            lease.deadline_ns, lease.extended = deadline_ns, None
+            lease.deadline_ns, lease.extended, lease.until_us = deadline_ns, None, until_us
         self._put(lease)
         self._timers.add(deadline_ns, nonce)
 
@@ -192,12 +194,15 @@ class Leases:
             part.delivery_count,
             number,
             part.priority,
+            lease.until_us,
         )
 
     def _unpack(self, nonce: int, packed: bytes) -> Lease:
-        offset, deadline_ns, wall_us, delivery_count, consumer, priority = _SINGLE.unpack(packed)
-        part = Part(priority, Offsets(offset, 1), delivery_count)
-        return Lease(nonce, deadline_ns, self._names[consumer], wall_us, (part,))
+        offset, deadline_ns, wall_us, delivery_count, consumer, priority, until_us = _SINGLE.unpack(
+            packed
+        )
+        part, name = Part(priority, Offsets(offset, 1), delivery_count), self._names[consumer]
+        return Lease(nonce, deadline_ns, name, wall_us, (part,), until_us=until_us)
 
     def _rebuild_timers(self) -> None:
         """Timers of leases that were settled in time are in the way; most leases are."""
@@ -221,5 +226,5 @@ class Leases:
         return number
 
 
-# offset, deadline_ns, wall_us; delivery_count, number of the consumer; priority
-_SINGLE = Struct("<qqqIIB")
+# offset, deadline_ns, wall_us; delivery_count, number of the consumer; priority; until_us
+_SINGLE = Struct("<qqqIIBq")

@@ -7,7 +7,8 @@ and its offsets are a run or a bitmap (`offsets.py`). New fields go to the end a
 none is renamed or removed.
 
 Times: `at_ns` is ledger time, the nanoseconds during which this group has been served. It stands
-still while the broker is down, and no clock that is set can move it. `wall_us` is for people.
+still while the broker is down, and no clock that is set can move it. `wall_us` is for people;
+`until_us` ends leases whose broker was down for long.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Leased(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     parts: tuple[Part, ...]
     passed: int  # below it every message has been handed out or does not exist
     keys: bytes = b""  # a uint64 for each new message, in the order of the parts; b"": not asked
+    until_us: int = 0  # when it ends by the wall clock (`GroupQueue`); 0: nobody knows
 
     def __len__(self) -> int:
         """How many messages."""
@@ -81,14 +83,16 @@ class Extended(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     nonce: int
     visibility_ns: int
     offsets: Offsets = EMPTY
+    until_us: int = 0  # as in `Leased`
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
-    """A lease ran out; what was left of it is ready to be handed out again."""
+    """A lease ran out; what was left of it may be handed out again, perhaps after a delay."""
 
     at_ns: int
     nonce: int
     offsets: Offsets
+    delay_ns: int = 0
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7):
@@ -122,6 +126,13 @@ class Truncated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
     end: int
 
 
+class TimePassed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
+    """Time went on while messages were in flight or waited for a retry, and nothing else told."""
+
+    at_ns: int
+    jumped_us: int  # by how much the wall clock was set, in all, while the broker was up
+
+
 Event = (
     Leased
     | Acked
@@ -134,6 +145,7 @@ Event = (
     | Trimmed
     | Sought
     | Truncated
+    | TimePassed
 )
 
 

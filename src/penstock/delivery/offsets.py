@@ -89,6 +89,13 @@ class Offsets(msgspec.Struct, frozen=True, array_like=True, gc=False):
             return Offsets(self.first, count) if count > 0 else EMPTY
         return self & Offsets.run(self.first, self.bits[count])
 
+    def next_from(self, offset: int) -> int:
+        """The first of them that is not below an offset; one past the last if all are."""
+        if self.bits is None:
+            return min(max(offset, self.first), self.stop)
+        rank = self.bits.rank(offset - 1) if offset else 0
+        return self.bits[rank] if rank < self.count else self.stop
+
     def add_to(self, bits: BitMap64) -> None:
         if self.count == 1:
             bits.add(self.first)

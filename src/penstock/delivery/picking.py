@@ -12,6 +12,7 @@ from penstock.delivery.state import GroupState
 
 DROPPED_MAX = 65_536  # messages that one receive may find expired, so that it stays short
 WINDOW = 4096  # messages that a lane looks at for one whose key is free
+LOOKED_MAX = 512  # messages whose keys one receive looks up once it has found some, to stay short
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,14 +56,21 @@ class Pick:
             got += self._draw_new(self._state.lanes[priority], want - got, drawn)
         return got
 
+    def draw_one(self, priority: int, *, retry: bool) -> int:
+        """Take one message of a priority, a retry that is due or a new one; whether it got it."""
+        drawn = self._drawn.setdefault(priority, _Drawn())
+        if retry:
+            return self._draw_due(priority, 1, drawn)
+        return self._draw_new(self._state.lanes[priority], 1, drawn)
+
     def events(
-        self, at_ns: int, nonce: int, visibility_ns: int, consumer: str
+        self, at_ns: int, nonce: int, visibility_ns: int, consumer: str, until_us: int
     ) -> tuple[Event, ...]:
         parts: list[Part] = []
         dropped: list[Part] = []
         keys: list[int] = []
         for priority, drawn in self._drawn.items():
-            cursor = drawn.position(self._state.lanes[priority]) if self._ordered else -1
+            cursor = self._position(self._state.lanes[priority]) if self._ordered else -1
             for count, again in drawn.again.items():
                 parts.append(Part(priority, Offsets.of(again), count))
             if drawn.new.count:
@@ -91,6 +99,7 @@ class Pick:
                     tuple(parts),
                     passed,
                     packed,
+                    until_us,
                 )
             )
         if dropped:
@@ -141,13 +150,12 @@ class Pick:
         return got
 
     def _draw_new(self, lane: Lane, want: int, drawn: _Drawn) -> int:
+        if self._ordered:
+            return self._draw_free(lane, want, drawn)
         got = 0
         while got < want and self._dropped < DROPPED_MAX:
             step = want - got
-            if self._ordered:
-                # Most of what is looked at may have to stay: each time look at twice as much.
-                step = min(max(step, drawn.seen, 16), WINDOW - drawn.seen)
-            elif drawn.expired.count:
+            if drawn.expired.count:
                 # Where one is too old many are: each time look at twice as many.
                 step = max(step, min(drawn.seen, DROPPED_MAX - self._dropped))
             lane.look(drawn.seen + step, self._source, self._end, self._state.unseen)
@@ -155,7 +163,7 @@ class Pick:
             if not found.count:
                 break
             expired = self._source.expired(found, self._wall_us)
-            if found.count - expired.count > want - got and not self._ordered:
+            if found.count - expired.count > want - got:
                 # More than is wanted: the rest stays where it is.
                 wanted = (found - expired).head(want - got)
                 found &= Offsets.run(found.first, wanted.stop)
@@ -165,38 +173,90 @@ class Pick:
                 self._dropped += expired.count
                 drawn.expired |= expired
                 found -= expired
-            if self._ordered:
-                found = self._unlocked(found, want - got, drawn)
             drawn.new |= found
             got += found.count
         return got
 
-    def _unlocked(self, found: Offsets, want: int, drawn: _Drawn) -> Offsets:
-        """Those whose key is free; the first of the others is where the lane goes on."""
-        locks = self._state.keys
-        keys = locks.of(found, self._source.keys)
-        free = locks.free(keys, self._keys_seen, want)
-        chosen = found.array()[free]
-        self._keys.update(zip(chosen.tolist(), [keys[index] for index in free], strict=True))
-        taken = Offsets.of(chosen)
-        if taken.count < found.count and drawn.left_behind is None:
-            drawn.left_behind = (found - taken).first
-        return taken
+    def _draw_free(self, lane: Lane, want: int, drawn: _Drawn) -> int:
+        """Where keys are ordered: only messages whose key is free."""
+        locks, got, looked = self._state.keys, 0, 0
+        while got < want and self._dropped < DROPPED_MAX:
+            gone = drawn.new | drawn.expired
+            free = locks.free(lane.priority, want - got, self._keys_seen, gone)
+            if not free:
+                if (got or self._keys) and looked >= LOOKED_MAX:
+                    break
+                new = self._look_up_keys(lane, want - got)
+                if not new:
+                    break
+                looked += new
+                continue
+            alive = self._alive(free, lane.priority, drawn)
+            keys = locks.ahead[lane.priority].key_of
+            self._keys.update([(offset, keys[offset]) for offset in alive])
+            drawn.new |= Offsets.of(alive)
+            got += len(alive)
+        return got
+
+    def _look_up_keys(self, lane: Lane, want: int) -> int:
+        """Look further ahead, at how many messages; 0: there are none, or enough are waiting."""
+        ahead = self._state.keys.ahead[lane.priority]
+        known = len(ahead)
+        if known > WINDOW // 2:
+            return 0
+        # Most of what is looked at may have to stay: each time look at twice as much.
+        step = min(max(want, known, 16), WINDOW - known, LOOKED_MAX)
+        lane.look(known + step, self._source, self._end, self._state.unseen)
+        found = lane.peek(known, step)
+        if found.count:
+            ahead.add(found, self._source.keys(found).tolist())
+        return found.count
+
+    def _alive(self, free: list[int], priority: int, drawn: _Drawn) -> list[int]:
+        """Without those that outlived their TTL: the next of their key comes instead."""
+        expired = self._source.expired(Offsets.of(free), self._wall_us)
+        if not expired.count:
+            return free
+        alive: list[int] = []
+        dropped = [*expired]
+        for offset in free:
+            if offset not in expired:
+                alive.append(offset)
+                continue
+            behind = self._state.keys.ahead[priority].behind(offset)
+            too_old = self._source.expired(Offsets.of(behind), self._wall_us)
+            for later in behind:
+                if later not in too_old:
+                    alive.append(later)
+                    break
+                dropped.append(later)
+            else:  # another lane may have one
+                self._keys_seen.discard(self._state.keys.ahead[priority].key_of[offset])
+        self._dropped += len(dropped)
+        drawn.expired |= Offsets.of(dropped)
+        return alive
 
     def _passed(self) -> int:
         """Below it no message is ahead of any lane, once this pick is made true."""
-        return min(
-            self._drawn[lane.priority].position(lane)
-            if lane.priority in self._drawn
-            else lane.at(0)
-            for lane in self._state.lanes
-        )
+        return min(self._position(lane) for lane in self._state.lanes)
+
+    def _position(self, lane: Lane) -> int:
+        """Where a lane goes on, once this pick is made true."""
+        drawn = self._drawn.get(lane.priority)
+        if drawn is None:
+            return lane.at(0)
+        if not self._ordered:
+            return lane.at(drawn.seen)
+        index = 0
+        while (offset := lane.at(index)) in drawn.new or offset in drawn.expired:
+            index += 1
+        return offset
 
 
 class _Drawn:
     """What was taken from one lane."""
 
-    __slots__ = ("again", "due_seen", "expired", "expired_again", "left_behind", "new", "seen")
+    __slots__ = ("again", "due_seen", "expired", "expired_again", "new", "seen")
 
     def __init__(self) -> None:
         self.again: dict[int, list[int]] = {}  # by delivery count
@@ -204,8 +264,4 @@ class _Drawn:
         self.expired = EMPTY
         self.expired_again: list[int] = []
         self.due_seen = 0  # of the retries that are due
-        self.seen = 0  # of the messages ahead
-        self.left_behind: int | None = None  # the first that has to wait for its key
-
-    def position(self, lane: Lane) -> int:
-        return lane.at(self.seen) if self.left_behind is None else self.left_behind
+        self.seen = 0  # of the messages ahead, where no keys are ordered

@@ -12,8 +12,13 @@ dead letter names its lease, so that a restart can finish what was begun. A fail
 decision that was never made.
 
 Time is the monotonic clock's. Leases and delays are kept in ledger time, which goes on from the
-last event of the former life: a lease gets the rest of its time again after a restart, and a wall
-clock that is set, by any amount, neither ends a lease nor keeps it alive.
+last event of the former life; while anything depends on it, it is noted at least every second, so
+that a broker that is killed again and again does not keep a lease alive. A wall clock that is set,
+by any amount, neither ends a lease nor keeps it alive.
+
+Only a broker that starts asks the wall clock how long it was away: a lease that would have ended a
+minute ago by it is over. What it is asked for is the wall clock without the jumps that were seen
+while a broker was up (`until_us`, `jumped_us`).
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from random import Random
 import msgspec
 
 from penstock.delivery.backoff import Backoff
-from penstock.delivery.lanes import WEIGHTS, Source, Turns
+from penstock.delivery.lanes import LANES, WEIGHTS, Source, Turns
 from penstock.delivery.leases import Lease
 from penstock.delivery.ledger import (
     Acked,
@@ -38,11 +43,13 @@ from penstock.delivery.ledger import (
     Reason,
     Rejected,
     Sought,
+    TimePassed,
     Trimmed,
     Truncated,
 )
 from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.picking import DeadLetter, Pick
+from penstock.delivery.starvation import StarvationTimers
 from penstock.delivery.state import LEASE_RAN_OUT, GroupState
 from penstock.delivery.timers import NEVER
 from penstock.errors import (
@@ -63,6 +70,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     ordered_by_key: bool = False
     weights: tuple[int, int, int, int, int] = WEIGHTS
     boost_after_ms: int = 30_000
+    lease_expiry_backoff: bool = False  # whether what a lease lost waits as what is nacked does
 
     def __post_init__(self) -> None:
         if min(self.weights) < 1:
@@ -97,6 +105,15 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
 NOTHING = Decision()
 
+STARVING = -1
+"""In place of the highest priority that is ready: something has waited for too long."""
+
+GRACE_US = 60_000_000
+"""How long after its end by the wall clock a lease is surely over."""
+
+_TIME_NOTED_NS_MIN, _TIME_NOTED_NS_MAX = 50_000_000, 1_000_000_000
+_JUMP_US_MIN = 1_000_000  # a wall clock that is off by less was not set
+
 
 class GroupQueue:
     def __init__(
@@ -104,6 +121,7 @@ class GroupQueue:
         state: GroupState,
         policy: Policy,
         now_ns: int,
+        wall_us: int,
         random: Random | None = None,
     ) -> None:
         """`state` as the ledger left it; its time goes on from `now_ns`."""
@@ -111,7 +129,10 @@ class GroupQueue:
         self.policy = policy
         self._random = random
         self._turns = Turns(policy.weights)
+        self._starvation = StarvationTimers(policy.boost_after_ms)
         self._ahead_ns = state.time_ns - now_ns  # ledger time minus the clock's
+        self._steady_us = wall_us - state.jumped_us - state.time_ns // 1000
+        """The wall clock without its jumps, minus ledger time."""
         self.apply: Callable[[Iterable[Event]], None] = state.apply
         """The events of a decision are stored: they count."""
 
@@ -140,6 +161,8 @@ class GroupQueue:
         if count <= 0:
             return NOTHING
         at_ns = now_ns + self._ahead_ns
+        if not state.outstanding:
+            self._steady_us = wall_us - state.jumped_us - at_ns // 1000  # of no jump before
         ready = state.lanes.look(source, end, state.unseen)
         due = state.retries.look(at_ns) if state.retries.waiting else 0
         if ready and not due and not ready & ready - 1 and not policy.ordered_by_key:
@@ -149,25 +172,37 @@ class GroupQueue:
             found = lane.peek(0, count)
             if not source.expired(found, wall_us).count:
                 part, passed = Part(lane.priority, found), lane.at(found.count)
-                leased = Leased(at_ns, nonce, visibility_ns, consumer, wall_us, (part,), passed)
+                until_us = (at_ns + visibility_ns) // 1000 + self._steady_us
+                leased = Leased(
+                    at_ns, nonce, visibility_ns, consumer, wall_us, (part,), passed, b"", until_us
+                )
                 return Decision((leased,), (), {}, leased)
         ready |= due
         pick = Pick(state, source, end, wall_us, ordered=policy.ordered_by_key)
         if ready & ready - 1:
-            self._turns.share(count, ready, pick.draw, lambda: self._boosted(source, wall_us))
+            for each in self._starvation.starving(state, ready, at_ns, wall_us, source)[:count]:
+                count -= pick.draw_one(each.priority, retry=each.is_retry)
+            if count:
+                self._turns.share(count, ready, pick.draw)
         elif ready:
             pick.draw(ready.bit_length() - 1, count)
-        events = pick.events(at_ns, nonce, visibility_ns, consumer)
+        until_us = (at_ns + visibility_ns) // 1000 + self._steady_us
+        events = pick.events(at_ns, nonce, visibility_ns, consumer, until_us)
         if not events:
             return NOTHING
         handed_out = events[0] if isinstance(events[0], Leased) else None
         return Decision(events, pick.dead_letters(), {}, handed_out)
 
-    def ready(self, now_ns: int, source: Source, end: int) -> int:
-        """A bit for each priority of which there is a message to hand out now."""
-        state = self.state
-        new = state.lanes.look(source, end, state.unseen)
-        return new | state.retries.look(now_ns + self._ahead_ns)
+    def best_ready(self, now_ns: int, wall_us: int, source: Source, end: int) -> int:
+        """The highest priority with a message to hand out now, or STARVING; one past the last if
+        there is none."""
+        state, at_ns = self.state, now_ns + self._ahead_ns
+        ready = state.lanes.look(source, end, state.unseen) | state.retries.look(at_ns)
+        if not ready:
+            return LANES
+        if self._starvation.starving(state, ready, at_ns, wall_us, source):
+            return STARVING
+        return (ready & -ready).bit_length() - 1
 
     def ack(self, now_ns: int, nonce: int, offsets: Offsets | None = None) -> Decision:
         """Messages are done. Without offsets: all that the lease holds; LeaseLost if it is gone."""
@@ -199,8 +234,7 @@ class GroupQueue:
         for delivery_count, members in _by_count(again).items():
             wait_ns = delay_ns
             if wait_ns is None:
-                delay_ms = self.policy.backoff.delay_ms(delivery_count, self._random)
-                wait_ns = delay_ms * 1_000_000
+                wait_ns = self._backoff_ns(delivery_count)
             events.append(Nacked(at_ns, nonce, members, wait_ns, error))
         return Decision(tuple(events), tuple(letters), refused)
 
@@ -222,25 +256,46 @@ class GroupQueue:
         if lease is None or not held.count:
             return Decision(refused=refused)
         at_ns = now_ns + self._ahead_ns
-        if held == lease.held():
-            return Decision((Extended(at_ns, nonce, visibility_ns),), (), refused)
-        return Decision((Extended(at_ns, nonce, visibility_ns, held),), (), refused)
+        until_us = (at_ns + visibility_ns) // 1000 + self._steady_us
+        some = EMPTY if held == lease.held() else held
+        return Decision((Extended(at_ns, nonce, visibility_ns, some, until_us),), (), refused)
 
     def expire(self, now_ns: int, limit: int = 1000) -> Decision:
         """Take back what was held too long, from at most `limit` leases; to be called when
         `next_deadline` has come, and again while it has."""
         at_ns = now_ns + self._ahead_ns
         self.state.retries.look(at_ns)  # what fell due is no longer a deadline
+        backs_off = self.policy.lease_expiry_backoff
         events: list[Event] = []
         dead: list[DeadLetter] = []
         for lease in self.state.leases.overdue(at_ns, limit):
             again, letters = self._sort_out(lease, lease.overdue(at_ns), LEASE_RAN_OUT)
             events += _rejected(lease.nonce, letters)
-            if again:
-                members = _union(part.offsets for part in again)
-                events.append(Expired(at_ns, lease.nonce, members))
+            for delivery_count, members in _by_count(again).items():
+                delay_ns = self._backoff_ns(delivery_count) if backs_off else 0
+                events.append(Expired(at_ns, lease.nonce, members, delay_ns))
             dead += letters
         return Decision(tuple(events), tuple(dead)) if events else NOTHING
+
+    def note_time(self, now_ns: int, wall_us: int) -> Decision:
+        """Tell the ledger the time, if that is due; to be called when `next_look` has come."""
+        state, at_ns = self.state, now_ns + self._ahead_ns
+        jumped_us = wall_us - self._steady_us - at_ns // 1000
+        is_due = at_ns >= self._note_ns() or abs(jumped_us - state.jumped_us) >= _JUMP_US_MIN
+        if not is_due or not state.outstanding:
+            return NOTHING
+        return Decision((TimePassed(at_ns, jumped_us),))
+
+    def end_old_leases(self, wall_us: int) -> Decision:
+        """To be called after a recovery: leases end that by the wall clock ended long ago."""
+        state = self.state
+        now_us = wall_us - state.jumped_us
+        over = [
+            Extended(state.time_ns, lease.nonce, 0)
+            for lease in state.leases
+            if lease.until_us and lease.until_us + GRACE_US <= now_us
+        ]
+        return Decision(tuple(over)) if over else NOTHING
 
     def may_give_up(self, nonce: int, offset: int) -> bool:
         """Whether a message is held under this nonce or, if it is 0, is to be done and nobody
@@ -273,6 +328,13 @@ class GroupQueue:
         next_ns = min(self.state.leases.next_deadline(), self.state.retries.next_deadline())
         return None if next_ns == NEVER else next_ns - self._ahead_ns
 
+    def next_look(self) -> int | None:
+        """When, by the caller's clock, something falls due or the ledger wants to know the time."""
+        deadline_ns = self.next_deadline()
+        if deadline_ns is None:
+            return None
+        return min(deadline_ns, self._note_ns() - self._ahead_ns)
+
     @property
     def committed(self) -> int:
         return self.state.committed
@@ -297,7 +359,8 @@ class GroupQueue:
         return now_ns + self._ahead_ns
 
     def snapshot(self, now_ns: int) -> bytes:
-        """The state as it is now, with the time that each lease has left.
+        """The state as it is now, with the time that each lease has left. Note the time first, or
+        a jump of the wall clock may be forgotten.
 
         It may know of messages at the very end of the log: a recovery that uses it truncates, and
         one that does not must see to it that no later one does.
@@ -358,15 +421,19 @@ class GroupQueue:
             for first_us, members in self.state.firsts(part, lease.wall_us).items()
         ]
 
-    def _boosted(self, source: Source, wall_us: int) -> int:
-        """A bit for each lane whose next message has waited long."""
-        boosted = 0
-        for lane in self.state.lanes:
-            if len(lane):
-                waited_us = wall_us - source.arrived_us(lane.at(0))
-                if waited_us >= self.policy.boost_after_ms * 1000:
-                    boosted |= 1 << lane.priority
-        return boosted
+    def _backoff_ns(self, delivery_count: int) -> int:
+        return self.policy.backoff.delay_ms(delivery_count, self._random) * 1_000_000
+
+    def _note_ns(self) -> int:
+        """When the ledger is to be told the time, in ledger time."""
+        state = self.state
+        next_ns = min(state.leases.next_deadline(), state.retries.next_deadline())
+        return state.time_ns + time_noted_every_ns(next_ns - state.time_ns)
+
+
+def time_noted_every_ns(left_ns: int) -> int:
+    """How soon the time is to be noted, or looked at, while the next deadline is so far away."""
+    return min(left_ns, max(left_ns // 8, _TIME_NOTED_NS_MIN), _TIME_NOTED_NS_MAX)
 
 
 def fewer_retries(one: int | None, other: int | None) -> int | None:

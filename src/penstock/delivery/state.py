@@ -33,6 +33,7 @@ from penstock.delivery.ledger import (
     Passed,
     Rejected,
     Sought,
+    TimePassed,
     Trimmed,
     Truncated,
 )
@@ -50,6 +51,7 @@ class GroupState:
     def __init__(self, start: int = 0) -> None:
         """A new group begins at an offset."""
         self.time_ns = 0  # ledger time of the last event that tells
+        self.jumped_us = 0  # by how much the wall clock was set, in all, while a broker was up
         self.passed = start  # below it no message is ahead of any cursor
         self.lanes = Lanes((start, start, start, start, start))
         self.acked = AckedSet(start)
@@ -123,7 +125,9 @@ class GroupState:
             ]
             self.keys.lock(fresh, np.frombuffer(event.keys, "<u8").tolist())
         deadline_ns = at_ns + event.visibility_ns
-        self.leases.add(Lease(event.nonce, deadline_ns, event.consumer, event.wall_us, parts))
+        consumer, wall_us, until_us = event.consumer, event.wall_us, event.until_us
+        lease = Lease(event.nonce, deadline_ns, consumer, wall_us, parts, until_us=until_us)
+        self.leases.add(lease)
         if event.passed > self.passed:
             self.passed = event.passed
 
@@ -146,9 +150,7 @@ class GroupState:
         lease = self.leases.get(event.nonce)
         if lease is None:
             return
-        delay_ns, error = 0, LEASE_RAN_OUT
-        if isinstance(event, Nacked):
-            delay_ns, error = event.delay_ns, event.error
+        error = event.error if isinstance(event, Nacked) else LEASE_RAN_OUT
         for part in lease.parts_of(self.leases.take(lease, event.offsets)):
             self.in_flight_of[part.priority] -= part.offsets.count
             for first_us, offsets in self.firsts(part, lease.wall_us).items():
@@ -161,14 +163,15 @@ class GroupState:
                     last_us=lease.wall_us,
                     consumer=lease.consumer,
                     error=error,
-                    due_ns=event.at_ns + delay_ns,
+                    due_ns=event.at_ns + event.delay_ns,
                 )
                 if offsets.count:
                     self.retries.add(offsets, history)
 
     def _extended(self, event: Extended) -> None:
         self._keep_time(event.at_ns)
-        self.leases.extend(event.nonce, event.offsets, event.at_ns + event.visibility_ns)
+        deadline_ns = event.at_ns + event.visibility_ns
+        self.leases.extend(event.nonce, event.offsets, deadline_ns, event.until_us)
 
     def _dropped(self, event: Dropped) -> None:
         for part in event.parts:
@@ -198,6 +201,10 @@ class GroupState:
         self.acked.forget_from(event.offset)
         self.passed = event.offset
 
+    def _time_passed(self, event: TimePassed) -> None:
+        self._keep_time(event.at_ns)
+        self.jumped_us = event.jumped_us
+
     def _keep_time(self, at_ns: int) -> None:
         if at_ns > self.time_ns:
             self.time_ns = at_ns
@@ -205,6 +212,7 @@ class GroupState:
     def _left_lane(self, part: Part) -> None:
         cursor = part.offsets.stop if part.cursor < 0 else part.cursor
         self.lanes.lanes[part.priority].take(part.offsets, cursor)
+        self.keys.ahead[part.priority].remove(part.offsets)
 
     def _done(self, offsets: Offsets, retried: bool) -> None:
         offsets.remove_from(self.outstanding)
@@ -216,7 +224,7 @@ class GroupState:
 
     def _forget(self, offsets: Offsets) -> None:
         """Neither held nor waiting any more, nor done."""
-        self.keys.known.clear()
+        self.keys.forget_ahead()
         gone = offsets.within(self.outstanding)
         if gone.count:
             self.leases.forget(gone)
@@ -245,6 +253,7 @@ class GroupState:
             waiting=self.retries.waiting,
             keyed=keyed.tobytes(),
             keys=keys.tobytes(),
+            jumped_us=self.jumped_us,
         )
         return _encoder.encode(snapshot)
 
@@ -256,6 +265,7 @@ class GroupState:
             raise InvalidInput(f"not a snapshot of a group's deliveries: {exc}") from exc
         state = cls()
         state.time_ns = snapshot.time_ns
+        state.jumped_us = snapshot.jumped_us
         state.passed = snapshot.passed
         state.lanes = Lanes(snapshot.cursors)
         state.acked = AckedSet(snapshot.floor, snapshot.acked)
@@ -284,6 +294,7 @@ _APPLY: dict[type, Callable[[GroupState, Any], None]] = {
     Trimmed: GroupState._trimmed,
     Sought: GroupState._sought,
     Truncated: GroupState._truncated,
+    TimePassed: GroupState._time_passed,
 }
 
 
@@ -300,6 +311,7 @@ class _Snapshot(msgspec.Struct, array_like=True, tag="deliveries"):
     waiting: BitMap64  # those with a history that are not in flight
     keyed: bytes  # int64: messages that lock a key
     keys: bytes  # uint64: the hashes of those keys
+    jumped_us: int = 0
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)

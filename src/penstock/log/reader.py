@@ -6,7 +6,7 @@ import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from penstock.errors import FrameCorrupt, FrameError, FrameTruncated, LogError, OffsetOutOfRange
 from penstock.log.base import Batches, Damage
 from penstock.log.files import FileSystem
+from penstock.log.frames import FrameTable, LocatedFrame
 from penstock.log.index import IndexDamaged, SegmentIndex
 from penstock.log.segment import HEADER_LOST, Found, Segment, load_index, next_frame, walk
 from penstock.log.segment_header import SEGMENT_HEADER_BYTES
@@ -25,6 +26,7 @@ from penstock.record.schema import BITS
 _logger = logging.getLogger("penstock.log")
 
 Int64s: TypeAlias = NDArray[np.int64]
+_F = TypeVar("_F")
 
 INDEX_CACHE_BYTES = 32 << 20
 """Indexes of sealed segments that a log keeps in memory."""
@@ -101,8 +103,22 @@ class SegmentReader:
         batches: list[Batch] = []
         damage: list[Damage] = []
         while offset < end and not batches:
-            offset = self._read_segment(offset, end, max_bytes, batches, damage)
+            offset = self._read_segment(offset, end, max_bytes, _BatchCursor, batches, damage)
         return Batches(batches, offset, damage)
+
+    def frames(self, offset: int, max_bytes: int) -> FrameTable:
+        """The frames from an offset on, at least one if there are any, up to `max_bytes`.
+
+        Their rows are not decoded. Damaged frames are skipped and reported.
+        """
+        end = self._end
+        if not self._start <= offset <= end:
+            raise OffsetOutOfRange(offset, self._start, end)
+        frames: list[LocatedFrame] = []
+        start = offset
+        while offset < end and not frames:
+            offset = self._read_segment(offset, end, max_bytes, _HeaderCursor, frames, [])
+        return FrameTable(start, offset, frames, self._report_frame)
 
     def find(self, timestamp_us: int) -> int:
         """The first offset whose message is at or after a time; `end` if there is none."""
@@ -183,7 +199,13 @@ class SegmentReader:
         raise LogError(f"{self.folder}: its files change faster than they can be read")
 
     def _read_segment(
-        self, offset: int, end: int, max_bytes: int, batches: list[Batch], damage: list[Damage]
+        self,
+        offset: int,
+        end: int,
+        max_bytes: int,
+        cursor_type: type[_Cursor[_F]],
+        found: list[_F],
+        damage: list[Damage],
     ) -> int:
         """Read on in the segment of an offset, and say where to go on."""
         for _ in range(_RETRIES):
@@ -202,9 +224,9 @@ class SegmentReader:
                 damage.append(self._report(Damage(segment.name, 0, offset, stop, HEADER_LOST)))
                 return stop
             try:
-                cursor = _Cursor(self._files, segment, self._index(segment), offset, max_bytes)
+                cursor = cursor_type(self._files, segment, self._index(segment), offset, max_bytes)
                 offset = cursor.read(stop)
-                batches += cursor.batches
+                found += cursor.found
                 damage += map(self._report, cursor.damage)
                 return offset
             except FileNotFoundError:
@@ -225,7 +247,9 @@ class SegmentReader:
             offset = max(index.offsets[block], self._start)
             while offset < min(segment.next_offset, end):
                 found: list[Batch] = []
-                offset = self._read_segment(offset, end, self._index_interval_bytes, found, [])
+                offset = self._read_segment(
+                    offset, end, self._index_interval_bytes, _BatchCursor, found, []
+                )
                 for batch in found:
                     rows = np.flatnonzero(batch.timestamps_us() >= timestamp_us)
                     if len(rows):
@@ -295,11 +319,16 @@ class SegmentReader:
             _logger.error("damage in log %s: %s", self.folder, damage)
         return damage
 
+    def _report_frame(self, header: FrameHeader, error: FrameError) -> None:
+        """The rows of a frame are not what its header says."""
+        name, first = self.segment_at(header.base_offset).name, header.base_offset
+        self._report(Damage(name, error.position, first, header.next_offset, error.reason))
+
     def _moved_on(self) -> None:
         """A file is gone. A writer has its new list already; a reader outside looks again."""
 
 
-class _Cursor:
+class _Cursor(Generic[_F]):
     """One pass over the frames of a segment from the block of an offset on."""
 
     def __init__(
@@ -314,7 +343,7 @@ class _Cursor:
         self._segment = segment
         self._offset = offset
         self._left_bytes = max_bytes
-        self.batches: list[Batch] = []
+        self.found: list[_F] = []
         self.damage: list[Damage] = []
         self._salt = segment.salt
         block = index.block_of(offset)
@@ -325,16 +354,16 @@ class _Cursor:
         self._map(max(max_bytes, _WINDOW_BYTES_MIN))
 
     def read(self, stop: int) -> int:
-        """Collect batches up to the offset `stop` or `max_bytes`, and say where to go on."""
+        """Collect frames up to the offset `stop` or `max_bytes`, and say where to go on."""
         while self._expected < stop:
             error = self._read_run(stop)
             if isinstance(error, FrameTruncated) and self._more_to_map:
-                if self.batches:
+                if self.found:
                     break
                 self._map(max(self._frame_bytes(), _WINDOW_BYTES_MIN))
             elif error:
                 self._skip(error, stop)
-            elif self.batches:
+            elif self.found:
                 break
         return max(self._expected, self._offset)
 
@@ -353,11 +382,7 @@ class _Cursor:
                 if crc != header.crc:
                     raise FrameCorrupt(at, "the checksum does not match")
                 if header.next_offset > self._offset:
-                    batch = decode_rows(window, at, header)
-                    if header.base_offset < self._offset:
-                        batch = _from_offset(batch, self._offset)
-                    if len(batch):
-                        self.batches.append(batch)
+                    self._take(window, at, header)
             except FrameError as exc:
                 return exc
             if header.base_offset > self._expected:
@@ -365,6 +390,10 @@ class _Cursor:
             self._position = origin + end
             self._expected = header.next_offset
         return error
+
+    def _take(self, window: memoryview, position: int, header: FrameHeader) -> None:
+        """A frame that was verified and reaches beyond the offset; FrameError if it is wrong."""
+        raise NotImplementedError
 
     def _headers(self, stop: int) -> tuple[list[tuple[int, int, FrameHeader]], FrameError | None]:
         """Where the next frames begin and end, if their headers are right; and what is no frame."""
@@ -378,7 +407,7 @@ class _Cursor:
                 size_bytes = max(header.raw_bytes, header.frame_bytes)  # as it is in memory
                 if header.next_offset <= self._offset:
                     size_bytes = 0  # before what was asked for
-                if size_bytes > self._left_bytes and (frames or self.batches):
+                if size_bytes > self._left_bytes and (frames or self.found):
                     break
                 if end > len(window):
                     return frames, _CUT_OFF
@@ -421,6 +450,24 @@ class _Cursor:
         self._window = self._files.map(self._segment.path, self._position, min(length, rest))
         # A window that is shorter than it was to be ends where the file was cut behind our back.
         self._more_to_map = len(self._window) == length < rest
+
+
+class _BatchCursor(_Cursor[Batch]):
+    """Collects the rows of the frames, from the offset on."""
+
+    def _take(self, window: memoryview, position: int, header: FrameHeader) -> None:
+        batch = decode_rows(window, position, header)
+        if header.base_offset < self._offset:
+            batch = _from_offset(batch, self._offset)
+        if len(batch):
+            self.found.append(batch)
+
+
+class _HeaderCursor(_Cursor[LocatedFrame]):
+    """Collects where the frames lie."""
+
+    def _take(self, window: memoryview, position: int, header: FrameHeader) -> None:
+        self.found.append((window, position, header))
 
 
 def _from_offset(batch: Batch, offset: int) -> Batch:

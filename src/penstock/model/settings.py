@@ -58,6 +58,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     message_bytes_max: int = 10 << 20
     weights: tuple[int, int, int, int, int] = WEIGHTS
     boost_after_ms: int = 30_000
+    lease_expiry_backoff: bool = False
+    """Whether a message whose lease ran out waits for the backoff, as one that is nacked does."""
 
     def __post_init__(self) -> None:
         _within("partitions", self.partitions, 1, PARTITIONS_MAX)
@@ -109,6 +111,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             ordered_by_key=self.ordered_by_key,
             weights=self.weights,
             boost_after_ms=self.boost_after_ms,
+            lease_expiry_backoff=self.lease_expiry_backoff,
         )
 
 

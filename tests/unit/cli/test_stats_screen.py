@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.broker.stats import GroupStats, TopicStats
 from penstock.cli.stats import screen
+from penstock.model.stats import GroupStats, TopicStats
 
 
 def topic(name: str, groups: int, depth: int = 0) -> TopicStats:

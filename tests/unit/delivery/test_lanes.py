@@ -50,12 +50,12 @@ class HugeSource:
 
 
 def test_a_critical_message_behind_a_hundred_million_others_is_next() -> None:
-    source, queue = HugeSource(), GroupQueue(GroupState(), Policy(), 0)
+    source, queue = HugeSource(), GroupQueue(GroupState(), Policy(), 0, 0)
 
     def receive(nonce: int, count: int, end: int) -> list[int]:
         decision = queue.receive(
             0,
-            10**15,
+            0,
             max_messages=count,
             visibility_ns=1,
             consumer="c",
@@ -147,16 +147,16 @@ class Backlog:
     def ready(self) -> int:
         return sum(1 << priority for priority, count in enumerate(self.counts) if count)
 
-    def share(self, turns: Turns, count: int, boosted: int = 0) -> list[int]:
+    def share(self, turns: Turns, count: int) -> list[int]:
         self.drawn = []
-        turns.share(count, self.ready, self.draw, lambda: boosted)
+        turns.share(count, self.ready, self.draw)
         return [self.drawn.count(priority) for priority in range(5)]
 
 
 def test_singles_are_shared_by_the_weights() -> None:
     turns, backlog = Turns(), Backlog(*[10_000] * 5)
     for _ in range(1000):
-        turns.share(1, backlog.ready, backlog.draw, int)
+        turns.share(1, backlog.ready, backlog.draw)
 
     assert [backlog.drawn.count(priority) for priority in range(5)] == [500, 250, 150, 70, 30]
 
@@ -174,7 +174,7 @@ def test_lanes_that_have_less_leave_their_share_to_the_others() -> None:
 def test_nothing_starves_under_a_flood_of_critical_messages() -> None:
     turns, backlog = Turns(), Backlog(10_000, 0, 0, 0, 100)
     for _ in range(530):
-        turns.share(1, backlog.ready, backlog.draw, int)
+        turns.share(1, backlog.ready, backlog.draw)
 
     assert backlog.drawn.count(4) == 30
     assert max(len(run) for run in "".join(map(str, backlog.drawn)).split("4")) == 50
@@ -185,7 +185,7 @@ def test_an_idle_lane_keeps_one_round_and_no_more() -> None:
     backlog.share(turns, 50_000)
     backlog.counts[0] = 10_000
 
-    turns.share(1, backlog.ready, backlog.draw, int)
+    turns.share(1, backlog.ready, backlog.draw)
     assert backlog.drawn[-1] == 0
     shared = backlog.share(turns, 650)
     assert 499 <= shared[0] <= 550
@@ -199,31 +199,15 @@ def test_lanes_that_ran_dry_in_a_large_receive_save_nothing_up() -> None:
     assert backlog.share(turns, 650)[0] <= 550
 
 
-def test_a_boosted_lane_gets_the_weight_of_the_lane_above() -> None:
-    turns, backlog = Turns(), Backlog(*[100_000] * 5)
-    backlog.share(turns, 100)
-
-    shared = backlog.share(turns, 50 + 25 + 15 + 15 + 3, boosted=1 << 3)
-    assert shared == [50, 25, 15, 15, 3]
-
-
-def test_all_lanes_boosted_keep_their_order() -> None:
-    turns, backlog = Turns(), Backlog(*[100_000] * 5)
-    backlog.share(turns, 100)
-
-    assert backlog.share(turns, 147, boosted=0b11111) == [50, 50, 25, 15, 7]
-
-
 @given(
     st.lists(st.integers(0, 300), min_size=5, max_size=5),
     st.lists(st.integers(1, 400), max_size=20),
-    st.integers(0, 31),
 )
-def test_whatever_is_there_is_handed_out(counts: list[int], asks: list[int], boosted: int) -> None:
+def test_whatever_is_there_is_handed_out(counts: list[int], asks: list[int]) -> None:
     turns, backlog = Turns(), Backlog(*counts)
     for ask in asks:
         there = sum(backlog.counts)
-        assert sum(backlog.share(turns, ask, boosted)) == min(ask, there)
+        assert sum(backlog.share(turns, ask)) == min(ask, there)
 
 
 def test_the_weights_are_those_of_the_documentation() -> None:

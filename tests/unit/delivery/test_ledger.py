@@ -20,6 +20,7 @@ from penstock.delivery.ledger import (
     Passed,
     Rejected,
     Sought,
+    TimePassed,
     Trimmed,
     Truncated,
     decode,
@@ -42,25 +43,44 @@ EVERY_EVENT: list[Event] = [
     Trimmed(8),
     Sought(9),
     Truncated(10),
+    TimePassed(11, -12),
 ]
 
 
 def test_the_stored_form_does_not_change() -> None:
     """Written once by hand. Whoever changes the format must still read this."""
     golden = bytes.fromhex(
-        "93"
-        "99 01 01 02 03 a4616e6e61 04 91 94 02 93 05 02 c0 01 ff 07 c400"
+        "95"
+        "9a 01 01 02 03 a4616e6e61 04 91 94 02 93 05 02 c0 01 ff 07 c400 08"
         "93 02 02 93 05 01 c0"
-        "96 03 01 02 93 06 01 c0 cd03e8 a4626f6f6d".replace(" ", "")
+        "96 03 01 02 93 06 01 c0 cd03e8 a4626f6f6d"
+        "95 06 09 02 93 06 01 c0 0a"
+        "93 0c 09 fe".replace(" ", "")
     )
     events = [
-        Leased(1, 2, 3, "anna", 4, (Part(2, Offsets.run(5, 7)),), 7),
+        Leased(1, 2, 3, "anna", 4, (Part(2, Offsets.run(5, 7)),), 7, b"", 8),
         Acked(2, Offsets.one(5)),
         Nacked(1, 2, Offsets.one(6), 1000, "boom"),
+        Expired(9, 2, Offsets.one(6), 10),
+        TimePassed(9, -2),
     ]
 
     assert encode(events) == golden
     assert decode(golden) == events
+
+
+def test_what_was_stored_before_leases_had_an_end_by_the_wall_clock_is_still_read() -> None:
+    golden = bytes.fromhex(
+        "93"
+        "99 01 01 02 03 a4616e6e61 04 91 94 02 93 05 02 c0 01 ff 07 c400"
+        "95 05 01 02 03 93 00 00 c0"
+        "94 06 01 02 93 06 01 c0".replace(" ", "")
+    )
+    assert decode(golden) == [
+        Leased(1, 2, 3, "anna", 4, (Part(2, Offsets.run(5, 7)),), 7),
+        Extended(1, 2, 3),
+        Expired(1, 2, Offsets.one(6)),
+    ]
 
 
 def test_a_bitmap_is_stored_in_the_portable_format_of_roaring() -> None:

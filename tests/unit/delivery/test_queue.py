@@ -524,18 +524,6 @@ def test_a_due_retry_takes_its_turn_at_its_own_priority(broker: TinyBroker) -> N
     assert broker.got() == [0]
 
 
-def test_what_waited_thirty_seconds_gets_the_weight_of_the_lane_above(broker: TinyBroker) -> None:
-    fresh, old = broker.wall_us, broker.wall_us - 30_000_000
-    broker.source.publish(4000, priority=1, arrived_us=fresh)
-    broker.source.publish(4000, priority=4, arrived_us=old)
-    broker.got(28)  # the first round began before anyone looked at the clock
-
-    got = broker.got(320)
-
-    low = sum(1 for offset in got if offset >= 4000)
-    assert low == 70, "25 to 7 instead of 25 to 3"
-
-
 # TTL.
 
 
@@ -775,3 +763,28 @@ def test_a_receive_says_what_it_handed_out_in_its_event(broker: TinyBroker) -> N
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         Policy(**wrong)
+
+
+# What a lost lease waits for.
+
+
+def test_what_a_lease_lost_comes_back_at_once(broker: TinyBroker) -> None:
+    broker.source.publish(1)
+    broker.receive(visibility_ns=SECOND)
+    broker.wait(1)
+
+    assert broker.got() == [0]
+
+
+def test_what_a_lease_lost_may_wait_for_the_backoff() -> None:
+    broker = TinyBroker(Policy(lease_expiry_backoff=True, backoff=Backoff(first_ms=2000)))
+    broker.source.publish(1)
+    for delivery, delay_s in ((1, 2), (2, 4)):
+        leased = must(broker.receive(visibility_ns=SECOND))
+        assert leased.parts[0].delivery_count == delivery
+        broker.wait(1)
+        assert broker.got() == []
+        broker.wait(delay_s - 0.1)
+        assert broker.got() == []
+        broker.wait(0.1)
+    assert broker.got() == [0]

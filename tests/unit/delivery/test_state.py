@@ -130,7 +130,7 @@ def test_a_nacked_message_that_is_in_flight_again_is_in_one_place_after_a_restor
 def test_a_new_group_may_begin_anywhere() -> None:
     broker = TinyBroker()
     broker.source.publish(10)
-    broker.queue = GroupQueue(GroupState(start=7), Policy(), broker.now_ns)
+    broker.queue = GroupQueue(GroupState(start=7), Policy(), broker.now_ns, broker.wall_us)
 
     assert broker.queue.committed == 7
     assert broker.got(10) == [7, 8, 9]
@@ -229,7 +229,7 @@ def test_a_retry_without_a_history_is_tried_again(broker: TinyBroker) -> None:
     state = GroupState()
     state.apply([Leased(0, 1, SECOND, "anna", 5, (Part(2, Offsets.one(0), 2),), 1)])
     state.apply([Expired(SECOND, 1, Offsets.one(0))])
-    broker.queue = GroupQueue(state, Policy(), broker.now_ns)
+    broker.queue = GroupQueue(state, Policy(), broker.now_ns, broker.wall_us)
 
     assert must(broker.receive()).parts == (Part(2, Offsets.one(0), 3),)
 

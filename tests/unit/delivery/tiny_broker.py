@@ -10,7 +10,7 @@ from penstock.delivery.offsets import Offsets
 from penstock.delivery.picking import DeadLetter
 from penstock.delivery.queue import Decision, GroupQueue, Policy
 from penstock.delivery.state import GroupState
-from tests.simulation.memory_source import MemorySource
+from tests.simulation.memory_source import BEGINNING_US, MemorySource
 
 T = TypeVar("T")
 
@@ -25,8 +25,8 @@ class TinyBroker:
         self.source = source or MemorySource()
         self.policy = policy or Policy()
         self.now_ns = 1000 * SECOND
-        self.wall_us = 1_700_000_000_000_000
-        self.queue = GroupQueue(GroupState(), self.policy, self.now_ns)
+        self.wall_us = BEGINNING_US
+        self.queue = GroupQueue(GroupState(), self.policy, self.now_ns, self.wall_us)
         self.ledger: list[bytes] = []
         self.dead: list[DeadLetter] = []
         self._nonces = count(1)
@@ -93,13 +93,23 @@ class TinyBroker:
         self.now_ns += round(seconds * SECOND)
         self.wall_us += round(seconds * 1_000_000)
 
+    def live(self, seconds: float) -> None:
+        """Time passes while a housekeeper looks whenever it should."""
+        until_ns = self.now_ns + round(seconds * SECOND)
+        while (look_ns := self.queue.next_look()) is not None and look_ns <= until_ns:
+            self.wait(max(look_ns - self.now_ns, 0) / SECOND)
+            self.expire()
+            self.commit(self.queue.note_time(self.now_ns, self.wall_us))
+        self.wait((until_ns - self.now_ns) / SECOND)
+
     def restart(self, *, snapshot: bytes | None = None, entries: int = 0) -> None:
         """Another process, with another monotonic clock, folds the ledger again."""
         state = GroupState() if snapshot is None else GroupState.restore(snapshot)
         for entry in self.ledger[entries:]:
             state.apply(decode(entry))
         self.now_ns = 7 * SECOND
-        self.queue = GroupQueue(state, self.policy, self.now_ns)
+        self.queue = GroupQueue(state, self.policy, self.now_ns, self.wall_us)
+        self.commit(self.queue.end_old_leases(self.wall_us))
 
 
 def some(offsets: tuple[int, ...]) -> Offsets | None:
