@@ -16,7 +16,7 @@ from penstock.worker.dispatch import Dispatcher
 from penstock.worker.handlers import Delivery
 from penstock.worker.jobs import Job
 from penstock.worker.outcomes import Outcome, Verdict, outcome_of
-from penstock.worker.rate_limit import Throttle
+from penstock.worker.rate_limit import throttles
 from penstock.worker.streams import given_up, open_stream, stream_outcome
 
 _EXITS = (SystemExit, KeyboardInterrupt)
@@ -48,34 +48,28 @@ class BenchFeeder:
         self._batch = consumers[0].batch
         self._callers = {caller.consumer: caller for caller in callers}
         self._dispatcher = Dispatcher(consumers)
-        self._throttles = {consumer: Throttle(consumer.rate_limits) for consumer in consumers}
-        self._waiting: list[tuple[int, Job]] = []
-        """For their rate limits: the moment at which each may begin."""
+        self._throttles = {consumer: throttles(consumer.rate_limits) for consumer in consumers}
+        self._waiting: list[tuple[int, Job, int]] = []
+        """For their rate limits: the moment at which each passes, and how many it has passed."""
 
     @property
     def next_ns(self) -> int | None:
         """When there is something to do that the broker does not know of."""
-        return min((start_ns for start_ns, _ in self._waiting), default=None)
+        return min((start_ns for start_ns, _, _ in self._waiting), default=None)
 
     def hold(self, duration_ns: int) -> None:
         """Before the clock is moved on: a worker would extend the leases meanwhile."""
-        for _, job in self._waiting:
+        for _, job, _ in self._waiting:
             for message in job.messages:
                 message.extend(visibility=duration_ns / 1e9 + 60)
 
     async def run_ready(self) -> list[Handled]:
         """Call the handlers with what is ready."""
         now_ns = self._clock.monotonic_ns()
-        ready = [job for start_ns, job in self._waiting if start_ns <= now_ns]
+        due = [(job, passed) for start_ns, job, passed in self._waiting if start_ns <= now_ns]
         self._waiting = [each for each in self._waiting if each[0] > now_ns]
-        for job in self._receive():
-            first = job.messages[0]
-            throttle = self._throttles[job.consumer]
-            start_ns = throttle.reserve(first.key, now_ns, len(job.messages))
-            if start_ns > now_ns:
-                self._waiting.append((start_ns, job))
-            else:
-                ready.append(job)
+        due += [(job, 0) for job in self._receive()]
+        ready = [job for job, passed in due if self._may_begin(job, passed, now_ns)]
         handled: list[Handled] = []
         while ready:
             job = ready.pop(0)
@@ -86,6 +80,14 @@ class BenchFeeder:
                     self._settle(each, Outcome(verdict="retried", delay_ns=0), each.messages)
                 raise
         return handled
+
+    def _may_begin(self, job: Job, passed: int, now_ns: int) -> bool:
+        for number, throttle in enumerate(self._throttles[job.consumer][passed:], passed + 1):
+            start_ns = throttle.reserve(job.messages[0].key, now_ns, len(job.messages))
+            if start_ns > now_ns:
+                self._waiting.append((start_ns, job, number))
+                return False
+        return True
 
     def _receive(self) -> list[Job]:
         try:
@@ -156,7 +158,7 @@ class BenchStream:
         self._clock = clock
         self._caller = caller
         self._consumer = caller.consumer
-        self._throttle = Throttle(caller.consumer.rate_limits)
+        self._throttles = throttles(caller.consumer.rate_limits)
         self._stream = open_stream(ps, caller.consumer)
         self._message: Any = None
         self._attempt = 0
@@ -203,7 +205,9 @@ class BenchStream:
             if self._message is None:
                 return False
             self._attempt = 0
-            self._start_ns = self._throttle.reserve(self._message.key, now_ns)
+            self._start_ns = now_ns
+            for throttle in self._throttles:
+                self._start_ns = throttle.reserve(self._message.key, self._start_ns)
         return self._start_ns <= now_ns
 
 

@@ -22,7 +22,7 @@ from penstock.worker.dispatch import Dispatcher
 from penstock.worker.jobs import Job
 from penstock.worker.leases import LeaseKeeper
 from penstock.worker.outcomes import Outcome, outcome_of
-from penstock.worker.rate_limit import Throttle
+from penstock.worker.rate_limit import throttles
 
 if TYPE_CHECKING:
     from penstock.client.async_client import AsyncClient
@@ -66,7 +66,7 @@ class Feeder:
         self._visibility_s = visibility_ns / 1e9
         self._retries_max = retries_max  # of the topic, as it was when the app started
         self._callers = {caller.consumer: caller for caller in callers}
-        self._throttles = {c: Throttle(c.rate_limits) for c in consumers if c.rate_limits}
+        self._throttles = {c: throttles(c.rate_limits) for c in consumers if c.rate_limits}
         self._dispatcher = Dispatcher(consumers)
         self._in_hand: set[Job] = set()
         self._changed = asyncio.Event()  # something is no longer in hand
@@ -216,8 +216,7 @@ class Feeder:
             await self._settle(job, error)
 
     async def _wait_for_turn(self, job: Job) -> None:
-        throttle = self._throttles.get(job.consumer)
-        if throttle is not None:
+        for throttle in self._throttles.get(job.consumer, ()):
             now_ns = self._clock.monotonic_ns()
             start_ns = throttle.reserve(job.messages[0].key, now_ns, len(job.messages))
             if start_ns > now_ns:

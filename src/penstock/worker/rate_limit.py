@@ -34,9 +34,8 @@ class RateLimit(msgspec.Struct, frozen=True):
 
 def parse_limits(value: str | Sequence[str] | None) -> tuple[RateLimit, ...]:
     """One limit or several, all of which count."""
-    if value is None:
-        return ()
-    return tuple(RateLimit.parse(each) for each in ([value] if isinstance(value, str) else value))
+    several = value if isinstance(value, list | tuple) else () if value is None else (value,)
+    return tuple(RateLimit.parse(each) for each in several)
 
 
 class Throttle:
@@ -46,20 +45,21 @@ class Throttle:
     than the limit says, plus one.
     """
 
-    def __init__(self, limits: Sequence[RateLimit]) -> None:
-        self._limits = limits
-        self._next_ns: dict[tuple[int, bytes | None], int] = {}
+    def __init__(self, limit: RateLimit) -> None:
+        self._limit = limit
+        self._next_ns: dict[bytes | None, int] = {}
 
     def reserve(self, key: bytes | None, now_ns: int, count: int = 1) -> int:
         """When a message, or a batch of `count`, may begin. Its place is taken then."""
-        places = [
-            (limit, (number, key if limit.per_key else None))
-            for number, limit in enumerate(self._limits)
-        ]
-        start_ns = max((self._next_ns.get(place, now_ns) for _, place in places), default=now_ns)
-        start_ns = max(start_ns, now_ns)
-        for limit, place in places:
-            self._next_ns[place] = start_ns + limit.every_ns * count
+        place = key if self._limit.per_key else None
+        start_ns = max(now_ns, self._next_ns.get(place, now_ns))
+        self._next_ns[place] = start_ns + self._limit.every_ns * count
         if len(self._next_ns) > _KEYS_MAX:
             self._next_ns = {k: at for k, at in self._next_ns.items() if at > now_ns}
         return start_ns
+
+
+def throttles(limits: Sequence[RateLimit]) -> list[Throttle]:
+    """To be passed one after the other: those by key first, so that a message that waits for its
+    key does not take the place of others meanwhile."""
+    return [Throttle(limit) for limit in sorted(limits, key=lambda limit: not limit.per_key)]

@@ -18,7 +18,7 @@ from penstock.errors import HandlerFailed, PenstockError
 from penstock.worker.calls import Caller
 from penstock.worker.jobs import Job
 from penstock.worker.outcomes import Outcome, outcome_of
-from penstock.worker.rate_limit import Throttle
+from penstock.worker.rate_limit import throttles
 
 if TYPE_CHECKING:
     from penstock.client.async_client import AsyncClient
@@ -69,7 +69,7 @@ class StreamFeeder:
         self._caller = caller
         self._clock = clock
         self._on_exit = on_exit
-        self._throttle = Throttle(caller.consumer.rate_limits)
+        self._throttles = throttles(caller.consumer.rate_limits)
         self._stopping = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._busy = False
@@ -158,10 +158,11 @@ class StreamFeeder:
                 return False
 
     async def _wait_for_turn(self, message: Any) -> None:
-        now_ns = self._clock.monotonic_ns()
-        start_ns = self._throttle.reserve(message.key, now_ns)
-        if start_ns > now_ns:
-            await asyncio.sleep((start_ns - now_ns) / 1e9)
+        for throttle in self._throttles:
+            now_ns = self._clock.monotonic_ns()
+            start_ns = throttle.reserve(message.key, now_ns)
+            if start_ns > now_ns:
+                await asyncio.sleep((start_ns - now_ns) / 1e9)
 
     async def _stopped_within(self, seconds: float) -> bool:
         try:
