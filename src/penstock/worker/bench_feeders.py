@@ -105,7 +105,7 @@ class BenchFeeder:
                 job = Job(self._dispatcher.find(message), [message])
             except Exception as exc:  # noqa: BLE001 - no handler takes it, or a filter failed
                 job = Job(next(iter(self._callers)), [message])
-                job.errors[message] = exc
+                job.fail(message, exc)
             jobs.append(job)
         return jobs
 

@@ -76,6 +76,7 @@ class Caller:
         self.publisher = publisher
         self._clients = clients
         self._executor = executor
+        self._inline = isinstance(executor, OnLoop)
         self._time_limit = consumer.time_limit if cancels else None
         self._call_next = wrapped(middleware, self._call_handler)
 
@@ -91,7 +92,8 @@ class Caller:
                 result = await self._time_limit.run(work)
             if self.consumer.results is not None:
                 self.consumer.results.publish(outbox, job, result)
-            await outbox.flush()
+            if outbox.pending:
+                await outbox.flush()
             return result
         finally:
             OUTBOX.reset(token)
@@ -104,4 +106,7 @@ class Caller:
         arguments = handler.arguments(job, self._clients)
         if len(job.errors) == len(job.messages):
             return None  # a batch of which nothing can be decoded
+        if self._inline:  # what `OnLoop` does, without another coroutine
+            result = handler.function(**arguments)
+            return await result if hasattr(result, "__await__") else result
         return await self._executor.call(handler.function, arguments)

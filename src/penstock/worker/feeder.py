@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
@@ -21,7 +21,7 @@ from penstock.worker.consumers import Consumer
 from penstock.worker.dispatch import Dispatcher
 from penstock.worker.jobs import Job
 from penstock.worker.leases import LeaseKeeper
-from penstock.worker.outcomes import Outcome, outcome_of
+from penstock.worker.outcomes import ACKED, Outcome, outcome_of
 from penstock.worker.rate_limit import throttles
 
 if TYPE_CHECKING:
@@ -71,12 +71,13 @@ class Feeder:
         self._in_hand: set[Job] = set()
         self._changed = asyncio.Event()  # something is no longer in hand
         self._slots: set[asyncio.Task[None]] = set()
-        self._idle: list[asyncio.Future[Job]] = []
+        self._idle: list[asyncio.Future[None]] = []
+        self._ready: deque[Job] = deque()
         self._stopping = False
         self._ended_by: list[tuple[Job, BaseException]] = []
         """Settled when nothing is received any more, or it would come back to us at once."""
         self._to_ack: list[Job] = []
-        self._acking: asyncio.Task[None] | None = None
+        self._acking = False
         keeper = LeaseKeeper(ps, self.name, self._group, self._visibility_s, self._in_hand)
         self._keeping = asyncio.create_task(keeper.keep())
 
@@ -87,14 +88,20 @@ class Feeder:
         """Receive and start handlers, for ever."""
         while True:
             room = await self._room()
-            for job in self._jobs(await self._receive(min(room * self._batch, _AT_ONCE_MAX))):
-                self._start(job)
+            messages = await self._receive(min(room * self._batch, _AT_ONCE_MAX))
+            jobs = list(self._jobs(messages))
+            self._in_hand.update(jobs)
+            self._ready.extend(jobs)
+            for _ in jobs:
+                self._wake_a_slot()
 
     async def finish(self, grace_s: float, hurrying: asyncio.Event) -> None:
         """Let what is in hand come to its end; give back what does not in time."""
         self._stopping = True
-        for slot in self._idle:
-            slot.cancel()
+        while self._idle:
+            self._wake_a_slot()
+        while self._ready:
+            await self._give_back(self._ready.popleft())
         for job in self._in_hand:
             if not job.begun and job.task is not None:
                 job.task.cancel()  # it only waits for its rate limit
@@ -159,31 +166,32 @@ class Feeder:
             except Exception as exc:  # noqa: BLE001 - no handler takes it, or a filter failed
                 first = next(iter(self._callers))
                 job = Job(first, [message])
-                job.errors[message] = exc
+                job.fail(message, exc)
                 yield job
 
-    def _start(self, job: Job) -> None:
-        self._in_hand.add(job)
+    def _wake_a_slot(self) -> None:
         if self._idle:
-            self._idle.pop().set_result(job)
-        else:
-            slot = asyncio.create_task(self._work(job))
+            self._idle.pop().set_result(None)
+        elif len(self._slots) < self._concurrency:
+            slot = asyncio.create_task(self._work())
             self._slots.add(slot)
             slot.add_done_callback(self._slots.discard)
 
     # Handling.
 
-    async def _work(self, job: Job) -> None:
+    async def _work(self) -> None:
         """A slot."""
         loop = asyncio.get_running_loop()
-        with suppress(asyncio.CancelledError):
-            while True:
-                await self._handle(job)
-                if self._stopping:
-                    return
-                waiter: asyncio.Future[Job] = loop.create_future()
+        while not self._stopping:
+            while self._ready:
+                await self._handle(self._ready.popleft())
+            if self._to_ack and not self._acking:
+                await self._ack_all()
+                continue
+            if not self._stopping:
+                waiter: asyncio.Future[None] = loop.create_future()
                 self._idle.append(waiter)
-                job = await waiter
+                await waiter
 
     async def _handle(self, job: Job) -> None:
         error: BaseException | None = None
@@ -207,7 +215,7 @@ class Feeder:
             error = exc
         job.task = None
         if error is None and not job.errors:
-            self._ack(job)
+            self._to_ack.append(job)
             return
         if isinstance(error, SystemExit | KeyboardInterrupt):
             self._ended_by.append((job, error))
@@ -280,22 +288,22 @@ class Feeder:
             ids = ", ".join(message.id for message in messages)
             _logger.error("%s: %s could not be settled: %s", self.name, ids, exc)
 
-    def _ack(self, job: Job) -> None:
-        """Acks that are ready together go together."""
-        self._to_ack.append(job)
-        if self._acking is None or self._acking.done():
-            self._acking = asyncio.create_task(self._ack_all())
-
     async def _ack_all(self) -> None:
-        while self._to_ack:
-            jobs, self._to_ack = self._to_ack[:_AT_ONCE_MAX], self._to_ack[_AT_ONCE_MAX:]
-            try:
+        """Acks that are ready together go together: one slot does it for all."""
+        self._acking = True
+        try:
+            if len(self._to_ack) < len(self._in_hand):
+                await asyncio.sleep(0)  # others may be through in the same moment
+            while self._to_ack:
+                jobs, self._to_ack = self._to_ack[:_AT_ONCE_MAX], self._to_ack[_AT_ONCE_MAX:]
                 ours = [m for job in jobs for m in job.messages if m not in job.lost]
-                await self._settle_as(jobs[0].consumer, Outcome(verdict="acked"), ours)
-            finally:
-                for job in jobs:
-                    self._in_hand.discard(job)
-                self._changed.set()
+                try:
+                    await self._settle_as(jobs[0].consumer, ACKED, ours)
+                finally:
+                    self._in_hand.difference_update(jobs)
+                    self._changed.set()
+        finally:
+            self._acking = False
 
     def _let_go(self, job: Job) -> None:
         self._in_hand.discard(job)

@@ -143,7 +143,7 @@ class Handler:
                 try:
                     bodies.append(self._decode(message.value))
                 except Undecodable as exc:
-                    job.errors[message] = exc
+                    job.fail(message, exc)
         return bodies
 
     def _read_signature(self) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from penstock.worker.handlers import Delivery
 
 if TYPE_CHECKING:
     from penstock.worker.consumers import Consumer
+
+
+_NO_ERRORS: Mapping[Any, BaseException] = {}  # shared: most jobs have none, and there are many
+_NONE: Set[Any] = frozenset()
 
 
 class Job:
@@ -33,13 +37,20 @@ class Job:
         self.messages = messages
         self.attempt = attempt
         """In a stream, which does not count deliveries: how often it was tried, now included."""
-        self.errors: dict[Any, BaseException] = {}
-        self.lost: set[Any] = set()
+        self.errors: Mapping[Any, BaseException] = _NO_ERRORS
+        self.lost: Set[Any] = _NONE
         """Messages whose leases are over: they are not ours to settle."""
         self.begun = False
         self.task: asyncio.Task[Any] | None = None
         """The task that calls the handler, while it does."""
         self._deliveries: list[Delivery] | None = None
+
+    def fail(self, message: Any, error: BaseException) -> None:
+        """A message that cannot be decoded, or for which there is no handler."""
+        self.errors = {**self.errors, message: error}
+
+    def lose(self, message: Any) -> None:
+        self.lost = self.lost | {message}
 
     @property
     def handler(self) -> str:

@@ -52,7 +52,7 @@ class LeaseKeeper:
             job, message = held[receipt]
             if job not in self._in_hand or (job.begun and job.task is None):
                 continue  # settled meanwhile, or about to be
-            job.lost.add(message)
+            job.lose(message)
             _logger.warning("%s: %s is lost: %s", self._name, message.id, error)
             # A thread cannot be stopped; whatever it returns comes too late.
             if len(job.lost) == len(job.messages) and job.consumer.handler.is_async and job.task:

@@ -37,8 +37,9 @@ class Publication(Awaitable[Stored]):
 
 
 class Publisher(Protocol):
-    owner: object
-    """The app: another one's handlers may use it, too, and publish by themselves."""
+    @property
+    def owner(self) -> object:
+        """The app. One app's handlers may publish by another app, which is not their affair."""
 
     def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication: ...
 
@@ -76,23 +77,29 @@ class Outbox:
     the ack would carry it along.
     """
 
-    __slots__ = ("_pending", "_publisher", "owner")
+    __slots__ = ("_publisher", "pending")
 
     def __init__(self, publisher: Publisher) -> None:
-        self.owner = publisher.owner
         self._publisher = publisher
-        self._pending: list[Publication] = []
+        self.pending: tuple[Publication, ...] = ()
+        """What nobody has awaited yet."""
+
+    @property
+    def owner(self) -> object:
+        return self._publisher.owner
 
     def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
         publication = self._publisher.publish(topic, body, options)
         if not publication.done():
-            self._pending.append(publication)
+            self.pending += (publication,)
         return publication
 
     async def flush(self) -> None:
-        """Wait for what nobody awaited; raises the first error."""
-        while self._pending:
-            await self._pending.pop(0)
+        """Wait for all of it; raises the first error."""
+        while self.pending:
+            first, *rest = self.pending
+            self.pending = tuple(rest)
+            await first
 
 
 OUTBOX: ContextVar[Outbox | None] = ContextVar("outbox", default=None)
