@@ -542,3 +542,9 @@ class Retry(PenstockError):
     ) -> None:
         self.delay = delay
         super().__init__(message)
+
+
+class HandlerFailed(PenstockError):
+    """The message whose result is asked for was given up: its handler failed."""
+
+    code = "handler_failed"

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.guard import guarded
+from penstock.cli.reload import Reloader
 from penstock.cli.session import ApiKey, Data, Namespace, TlsCa, Url, find_where
 from penstock.errors import InvalidInput
 from penstock.worker.app import App
@@ -30,6 +31,10 @@ On another server than the app names:
 Let go of what is not finished 10 seconds after SIGTERM:
 
 [cyan]  penstock worker billing:app --grace 10s[/cyan]
+
+While you write it:
+
+[cyan]  penstock worker billing:app --reload[/cyan]
 """
 
 
@@ -40,6 +45,10 @@ def worker(
         str,
         typer.Option(metavar="TIME", help="How long handlers may go on after SIGTERM or Ctrl-C."),
     ] = "30s",
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="Start again when a Python file below this folder changes."),
+    ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
     data: Data = None,
     url: Url = None,
@@ -58,6 +67,9 @@ def worker(
     logging.basicConfig(
         level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", stream=sys.stderr
     )
+    if reload:
+        arguments = [each for each in sys.argv[1:] if each != "--reload"]
+        raise typer.Exit(Reloader(arguments, Path.cwd()).run())
     found = load_app(app)
     if data or url or found.target is None:
         found.target = find_where(data, url, api_key, namespace, tls_ca, os.environ).target

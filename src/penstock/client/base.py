@@ -23,6 +23,11 @@ class BaseClient:
         self._producers: WeakSet[Any] = WeakSet()
         """Those that are open. One that holds messages stays alive until it has sent them."""
 
+    @property
+    def link(self) -> Link:
+        """The way to the broker, for another client that shares it."""
+        return self._link
+
     def in_namespace(self, namespace: str) -> Self:
         """The same broker, with the topics of another namespace. Close one of the two."""
         other = type(self)(self._link, namespace)

@@ -4,38 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
-
-from penstock.delivery.backoff import Backoff
-from penstock.durations import Duration, parse_ms, parse_ns
+from penstock.durations import Duration, parse_ns
 from penstock.errors import InvalidInput
 from penstock.model.names import group_name, topic_name
-from penstock.worker.handlers import Handler
-from penstock.worker.outcomes import Policy
+from penstock.worker import middleware
+from penstock.worker.consumers import (
+    BATCH_MAX,
+    CONCURRENCY_MAX,
+    Consumer,
+    StreamOptions,
+    check_together,
+    failure_policy,
+    optional_ns,
+    whole_number,
+)
+from penstock.worker.handlers import Delivery, Handler
+from penstock.worker.hooks import Hook
+from penstock.worker.middleware import Middleware
+from penstock.worker.publishing import OUTBOX, Publication, Publisher
+from penstock.worker.rate_limit import parse_limits
+from penstock.worker.results import (
+    STORE_SETTINGS,
+    ResultTopic,
+    find_result,
+    find_result_async,
+)
 from penstock.worker.runner import Runner
 from penstock.worker.testing import TestBench
+from penstock.worker.time_limit import TimeLimit
+
+if TYPE_CHECKING:
+    from penstock.client.client import AsyncClient, Client
+    from penstock.model.positions import Position
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-CONCURRENCY_MAX = 10_000
-
-
-class Consumer(msgspec.Struct, frozen=True, kw_only=True):
-    """A handler, and how it is to be fed."""
-
-    topic: str
-    group: str
-    handler: Handler
-    concurrency: int = 1
-    visibility_ns: int | None = None
-    policy: Policy = Policy()
-
-    @property
-    def name(self) -> str:
-        return f"{self.handler.name} ({self.topic}, {self.group})"
 
 
 class App:
@@ -54,8 +59,8 @@ class App:
         """`target`: a data folder or the URL of a server, which `penstock worker` may also give.
         `api_key` and `tls_ca` are for a server, as in `penstock.connect`.
 
-        `auto_create` makes topics that are not there, with default settings. `name` is what dead
-        letters say about who had them last.
+        `auto_create` makes topics that are not there, with default settings; `topic` makes them
+        with others. `name` is what dead letters say about who had them last.
         """
         topic_name("any", namespace)
         self.target = target
@@ -64,7 +69,24 @@ class App:
         self.tls_ca = tls_ca
         self.auto_create = auto_create
         self.name = name
+        self.topics: dict[str, dict[str, Any]] = {}
         self.consumers: list[Consumer] = []
+        self.middlewares: list[Middleware] = []
+        self.startup_hooks: list[Hook] = []
+        self.shutdown_hooks: list[Hook] = []
+        self.publisher: Publisher | None = None
+        """While it runs."""
+
+    # What belongs to it.
+
+    def topic(self, name: str, **settings: Any) -> str:
+        """Have a topic made with these settings, as of `create_topic`, when the app starts.
+
+        Returns its name, so that it can stand where a topic is named.
+        """
+        topic_name(name, self.namespace)
+        self.topics[name] = self.topics.get(name, {}) | settings
+        return name
 
     def consumer(
         self,
@@ -75,37 +97,139 @@ class App:
         retries: int | None = None,
         backoff: tuple[Duration, float, Duration] | None = None,
         visibility: Duration | None = None,
+        time_limit: Duration | None = None,
+        rate_limit: str | Sequence[str] | None = None,
+        filter: Callable[[Delivery], bool] | None = None,
+        batch: int | None = None,
+        processes: int | None = None,
+        results: str | bool = False,
     ) -> Callable[[F], F]:
         """Call the function below with each message of a topic, as a member of a queue group.
 
-        `concurrency`: how many at the same time; each synchronous call has a thread. `retries`
-        and `backoff`: before a message that fails is given up; by default as the topic says.
-        `visibility`: how long a message is ours if the worker dies; while a handler runs its
-        message is held for longer by itself.
+        `concurrency`: how many at the same time; each synchronous call has a thread, or with
+        `processes` so many processes are what they run in. `retries` and `backoff`: before a
+        message that fails is given up; by default as the topic says. `visibility`: how long a
+        message is ours if the worker dies; while a handler runs its message is held for longer by
+        itself, until `time_limit`.
+
+        `rate_limit`: "100/s", "10/m", "5/s per key", or several. `filter`: which messages, where
+        several handlers share a topic and group. `batch`: lists of so many at most. `results`:
+        the topic for what is returned, or True for the store that `result` reads.
         """
-        topic_name(topic, self.namespace)
-        if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
-            raise InvalidInput(f"concurrency is {concurrency!r}; from 1 to {CONCURRENCY_MAX}")
-        if retries is not None and (type(retries) is not int or retries < 0):
-            raise InvalidInput(f"retries is {retries!r}; it must be a whole number from 0 up")
-        policy = Policy(retries=retries, backoff=None if backoff is None else _backoff(backoff))
+        whole_number(concurrency, "concurrency", 1, CONCURRENCY_MAX)
+        if batch is not None:
+            whole_number(batch, "batch", 1, BATCH_MAX)
+        if processes is not None:
+            whole_number(processes, "processes", 1, CONCURRENCY_MAX)
+            if concurrency not in (1, processes):
+                raise InvalidInput("each process works on one message: give only processes")
 
         def register(function: F) -> F:
-            self.consumers.append(
+            self._add(
                 Consumer(
                     topic=topic,
                     group=group_name(group),
-                    handler=Handler(function),
-                    concurrency=concurrency,
-                    visibility_ns=None
-                    if visibility is None
-                    else parse_ns(visibility, "visibility"),
-                    policy=policy,
+                    handler=Handler(function, batch=batch is not None),
+                    concurrency=processes or concurrency,
+                    visibility_ns=optional_ns(visibility, "visibility"),
+                    policy=failure_policy(retries, backoff),
+                    time_limit=TimeLimit.parse(time_limit),
+                    rate_limits=parse_limits(rate_limit),
+                    filter=filter,
+                    batch=batch,
+                    processes=processes,
+                    results=self._result_topic(results),
                 )
             )
             return function
 
         return register
+
+    def stream(
+        self,
+        topic: str,
+        *,
+        group: str,
+        start: Position = "earliest",
+        commit_every: Duration = "5s",
+        concurrency: int = 1,
+        retries: int | None = None,
+        backoff: tuple[Duration, float, Duration] | None = None,
+        time_limit: Duration | None = None,
+        rate_limit: str | Sequence[str] | None = None,
+    ) -> Callable[[F], F]:
+        """Call the function below with the messages of a topic in order, as a stream group.
+
+        `start` is for partitions on which the group has committed nothing. `concurrency`: how many
+        members, which share the partitions. A message that fails is tried again before the next;
+        when `retries` are used up, the worker ends. A Reject passes it over.
+        """
+        whole_number(concurrency, "concurrency", 1, CONCURRENCY_MAX)
+
+        def register(function: F) -> F:
+            self._add(
+                Consumer(
+                    topic=topic,
+                    group=group_name(group),
+                    handler=Handler(function),
+                    concurrency=concurrency,
+                    policy=failure_policy(retries, backoff),
+                    time_limit=TimeLimit.parse(time_limit),
+                    rate_limits=parse_limits(rate_limit),
+                    stream=StreamOptions(start=start, commit_every=commit_every),
+                )
+            )
+            return function
+
+        return register
+
+    def middleware(self, function: F) -> F:
+        """Wrap every call of a handler in `async def function(job, call_next)`; the first one that
+        is added is the outermost."""
+        middleware.check(function)
+        self.middlewares.append(function)
+        return function
+
+    def on_startup(self, function: F) -> F:
+        """Call it when the topics are there, before the first message."""
+        self.startup_hooks.append(Hook(function))
+        return function
+
+    def on_shutdown(self, function: F) -> F:
+        """Call it after the last message; those that were added last come first."""
+        self.shutdown_hooks.append(Hook(function))
+        return function
+
+    # What it does.
+
+    def publish(self, topic: str, body: object, **options: Any) -> Publication:
+        """Publish from a handler or a hook: `await` it where that is async.
+
+        The body is encoded as handlers of its type read it; options are those of
+        `Client.publish`. A message is acked only when what its handler published is stored.
+        """
+        outbox = OUTBOX.get()
+        if outbox is not None and outbox.owner is self:
+            return outbox.publish(topic, body, options)
+        if self.publisher is None:
+            raise InvalidInput(
+                "app.publish is for handlers and hooks while the app runs; elsewhere use "
+                "penstock.connect(...)"
+            )
+        return self.publisher.publish(topic, body, options)
+
+    def result(self, ps: Client, message_id: str, kind: Any = bytes, *, wait: Duration = 0) -> Any:
+        """What the handler of a message returned, as a `kind`, if it has `results=True`.
+
+        Raises TimeoutError if there is none in time, and HandlerFailed if it was given up.
+        """
+        return find_result(ps, self._store, message_id, kind, wait=wait)
+
+    async def result_async(
+        self, ps: AsyncClient, message_id: str, kind: Any = bytes, *, wait: Duration = 0
+    ) -> Any:
+        """The same on an event loop."""
+        return await find_result_async(ps, self._store, message_id, kind, wait=wait)
 
     def run(self, *, grace: Duration = "30s") -> None:
         """Work until SIGTERM or SIGINT; then finish what is under way, for `grace` at most.
@@ -130,21 +254,33 @@ class App:
     def test(self, topics: Mapping[str, Mapping[str, Any]] | None = None) -> TestBench:
         """A broker in memory, with a clock that you move, to try the handlers on.
 
-        `topics`: settings of topics, by name; the others have the defaults.
+        `topics`: settings of topics, by name, beside those of the app; the others have the
+        defaults.
         """
         return TestBench(self, topics or {})
 
+    def subscriptions(self) -> list[list[Consumer]]:
+        """The consumers, those of one topic and group together."""
+        together: dict[tuple[str, str], list[Consumer]] = {}
+        for consumer in self.consumers:
+            together.setdefault((consumer.topic, consumer.group), []).append(consumer)
+        return list(together.values())
 
-def _backoff(value: tuple[Duration, float, Duration]) -> Backoff:
-    try:
-        first, factor, longest = value
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            f"backoff is {value!r}; give the first delay, a factor and the longest delay, "
-            'such as ("1s", 2.0, "60s")'
-        ) from None
-    return Backoff(
-        first_ms=parse_ms(first, "backoff"),
-        factor=float(factor),
-        max_ms=parse_ms(longest, "backoff"),
-    )
+    @property
+    def _store(self) -> str:
+        return f"{self.name}.results"
+
+    def _result_topic(self, results: str | bool) -> ResultTopic | None:
+        if results is False:
+            return None
+        if results is True:
+            self.topics.setdefault(self._store, STORE_SETTINGS)
+            return ResultTopic(self._store, is_store=True)
+        topic_name(results, self.namespace)
+        return ResultTopic(results, is_store=False)
+
+    def _add(self, consumer: Consumer) -> None:
+        topic_name(consumer.topic, self.namespace)
+        consumer.check()
+        check_together([*self.consumers, consumer])
+        self.consumers.append(consumer)

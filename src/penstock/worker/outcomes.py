@@ -32,6 +32,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Before the next attempt; None: by the backoff of the topic."""
 
     @property
+    def is_dead_letter(self) -> bool:
+        return self.verdict in ("rejected", "given_up")
+
+    @property
     def delay_s(self) -> float | None:
         return None if self.delay_ns is None else self.delay_ns / 1e9
 

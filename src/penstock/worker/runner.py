@@ -1,277 +1,139 @@
-"""An app at work: receives as many messages as it has hands for, and settles each when it is done.
-
-Each consumer has a task that receives and one that keeps the leases of all that is in hand. A
-message is in hand from the receive until its outcome is confirmed, so that it can be extended,
-given back or lost at any moment in between, and counts against the concurrency all the time.
-"""
+"""An app at work: connects, makes its topics, runs its hooks, and feeds its handlers."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import pickle
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock import aio
-from penstock.errors import DeliveryError, InvalidInput, PenstockError
-from penstock.worker.outcomes import ACKED, Outcome, outcome_of
-from penstock.worker.threads import Threads
+from penstock.clock import SystemClock
+from penstock.errors import InvalidInput
+from penstock.worker.calls import Caller, executor_of
+from penstock.worker.connection import AppConnection
+from penstock.worker.feeder import Feeder
+from penstock.worker.hooks import run_hooks
+from penstock.worker.signals import listening
+from penstock.worker.streams import StreamFeeder
 
 if TYPE_CHECKING:
-    from penstock.client.client import AsyncClient
-    from penstock.client.received import AsyncReceivedMessage
-    from penstock.worker.app import App, Consumer
+    from penstock.worker.app import App
+    from penstock.worker.consumers import Consumer
 
 _logger = logging.getLogger("penstock.worker")
-
-_POLL_S = 20.0
-_PAUSE_S = 0.5
-_PAUSE_S_MAX = 30.0
-_FATES = {
-    "retried": "retried",
-    "rejected": "rejected, and is a dead letter",
-    "given_up": "given up after {} attempts, and is a dead letter",
-}
-_AT_ONCE_MAX = 1000  # messages of one receive, settlements of one call
 
 
 class Runner:
     def __init__(self, app: App, grace_ns: int) -> None:
         self._app = app
         self._grace_s = grace_ns / 1e9
+        self._exit: BaseException | None = None
+        self._stopping = asyncio.Event()
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
-        stopping, hurrying = stop or asyncio.Event(), asyncio.Event()
+        """Raises what a handler raised to end the worker, when all the rest is done."""
         app = self._app
-        assert app.target is not None
-        connecting = aio.connect(
-            app.target, namespace=app.namespace, api_key=app.api_key, tls_ca=app.tls_ca
-        )
-        with _listening(stopping, hurrying):
-            async with connecting as ps:
-                feeders = [await Feeder.open(ps, app, consumer) for consumer in app.consumers]
-                _logger.info("at work on %s: %s", app.target, ", ".join(f.name for f in feeders))
+        self._stopping, hurrying = stop or asyncio.Event(), asyncio.Event()
+        with listening(self._stopping, hurrying):
+            connection = await AppConnection.open(app)
+            app.publisher = connection.publisher
+            try:
+                await self._make_topics(connection)
+                checked = [await self._checked(connection, each) for each in app.subscriptions()]
+                await run_hooks(app.startup_hooks, connection.clients, connection.publisher)
                 try:
-                    await _until_any_ends([f.feed() for f in feeders], stopping)
+                    await self._work(connection, checked, hurrying)
                 finally:
-                    _logger.info("stopping: %d messages in hand", sum(map(len, feeders)))
-                    await asyncio.gather(*(f.finish(self._grace_s, hurrying) for f in feeders))
+                    hooks = app.shutdown_hooks[::-1]
+                    await run_hooks(hooks, connection.clients, connection.publisher)
+            finally:
+                app.publisher = None
+                await connection.close()
         _logger.info("stopped")
+        if self._exit is not None:
+            raise self._exit
 
+    async def _make_topics(self, connection: AppConnection) -> None:
+        for topic, settings in self._app.topics.items():
+            await connection.ps.create_topic(topic, exist_ok=True, **settings)
+        if self._app.auto_create:
+            for consumer in self._app.consumers:
+                await connection.ps.create_topic(consumer.topic, exist_ok=True)
 
-class Feeder:
-    """Feeds one handler."""
+    async def _checked(self, connection: AppConnection, consumers: Sequence[Consumer]) -> _Checked:
+        """Look at the topic first, so that what cannot work says so before it begins."""
+        settings = await connection.ps.describe_topic(consumers[0].topic)
+        allowed = settings.max_retries
+        for consumer in consumers:
+            retries = consumer.policy.retries
+            if consumer.stream is None and allowed is not None and (retries or 0) > allowed:
+                raise InvalidInput(
+                    f"{consumer.name} wants {retries} retries, but topic {consumer.topic} gives "
+                    f"up after {allowed}; alter its max_retries, or ask for fewer"
+                )
+            if consumer.results is not None:
+                await connection.ps.describe_topic(consumer.results.topic)
+            _check_processes(consumer)
+        own = [c.visibility_ns for c in consumers if c.visibility_ns is not None]
+        return consumers, own[0] if own else settings.visibility_ms * 1_000_000, allowed
 
-    def __init__(
+    async def _work(
+        self, connection: AppConnection, checked: Sequence[_Checked], hurrying: asyncio.Event
+    ) -> None:
+        feeders = [feeder for each in checked for feeder in self._feeders(connection, *each)]
+        names = dict.fromkeys(feeder.name for feeder in feeders)
+        _logger.info("at work on %s: %s", self._app.target, ", ".join(names))
+        try:
+            await _until_any_ends([f.feed() for f in feeders], self._stopping)
+        finally:
+            _logger.info("stopping: %d messages in hand", sum(map(len, feeders)))
+            await asyncio.gather(*(f.finish(self._grace_s, hurrying) for f in feeders))
+
+    def _feeders(
         self,
-        ps: AsyncClient,
-        consumer: Consumer,
+        connection: AppConnection,
+        consumers: Sequence[Consumer],
         visibility_ns: int,
         retries_max: int | None,
-        worker: str,
-    ) -> None:
-        self.name = consumer.name
-        self._ps = ps
-        self._consumer = consumer
-        self._worker = worker
-        self._visibility_s = visibility_ns / 1e9
-        self._retries_max = retries_max  # of the topic, as it was when the app started
-        self._in_hand: dict[AsyncReceivedMessage, asyncio.Task[None]] = {}
-        self._lost: set[AsyncReceivedMessage] = set()
-        self._room = asyncio.Semaphore(consumer.concurrency)
-        self._threads = Threads(consumer.concurrency, consumer.handler.name)
-        self._acks: list[tuple[AsyncReceivedMessage, asyncio.Future[None]]] = []
-        self._acking: asyncio.Task[None] | None = None
-
-    @classmethod
-    async def open(cls, ps: AsyncClient, app: App, consumer: Consumer) -> Feeder:
-        """Look at the topic first, so that what cannot work says so before it begins."""
-        if app.auto_create:
-            await ps.create_topic(consumer.topic, exist_ok=True)
-        settings = await ps.describe_topic(consumer.topic)
-        retries, allowed = consumer.policy.retries, settings.max_retries
-        if retries is not None and allowed is not None and retries > allowed:
-            raise InvalidInput(
-                f"{consumer.name} wants {retries} retries, but topic {consumer.topic} gives up "
-                f"after {allowed}; alter its max_retries, or ask for fewer"
+    ) -> list[Feeder | StreamFeeder]:
+        def caller(consumer: Consumer) -> Caller:
+            return Caller(
+                consumer,
+                self._app.middlewares,
+                connection.clients,
+                connection.publisher,
+                executor_of(consumer),
             )
-        visibility_ns = consumer.visibility_ns or settings.visibility_ms * 1_000_000
-        return cls(ps, consumer, visibility_ns, allowed, app.name)
 
-    def __len__(self) -> int:
-        return len(self._in_hand)
-
-    async def feed(self) -> None:
-        """Receive and start handlers, for ever."""
-        keeper = asyncio.create_task(self._keep_leases())
-        pause_s = _PAUSE_S
-        try:
-            while True:
-                room = await self._wait_for_room()
-                try:
-                    messages = await self._ps.receive(
-                        self._consumer.topic,
-                        self._consumer.group,
-                        room,
-                        wait=_POLL_S,
-                        visibility=self._visibility_s,
-                        consumer=self._worker,
-                    )
-                    pause_s = _PAUSE_S
-                except PenstockError as exc:
-                    if not exc.retriable:
-                        raise
-                    _logger.warning("%s cannot receive, and tries again: %s", self.name, exc)
-                    messages = []
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(pause_s * 2, _PAUSE_S_MAX)
-                finally:
-                    for _ in range(room):
-                        self._room.release()
-                for message in messages:
-                    await self._room.acquire()  # there is room: it was waited for above
-                    self._in_hand[message] = asyncio.create_task(self._handle(message))
-        finally:
-            keeper.cancel()
-
-    async def finish(self, grace_s: float, hurrying: asyncio.Event) -> None:
-        """Let what is in hand come to its end; give back what does not in time."""
-        keeper = asyncio.create_task(self._keep_leases())
-        hurry = asyncio.create_task(hurrying.wait())
-        tasks = set(self._in_hand.values())
-        if tasks:
-            either: list[asyncio.Future[Any]] = [
-                asyncio.gather(*tasks, return_exceptions=True),
-                hurry,
+        ps, clock = connection.ps, SystemClock()
+        if consumers[0].stream is not None:
+            return [
+                StreamFeeder(ps, caller(consumers[0]), clock, self._end_with)
+                for _ in range(consumers[0].concurrency)
             ]
-            await asyncio.wait(either, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        keeper.cancel()
-        hurry.cancel()
-        self._threads.close()
+        callers = [caller(consumer) for consumer in consumers]
+        name = self._app.name
+        return [Feeder(ps, callers, visibility_ns, retries_max, name, clock, self._end_with)]
 
-    async def _wait_for_room(self) -> int:
-        """How many messages can be taken, at least one."""
-        await self._room.acquire()
-        room = 1
-        while not self._room.locked() and room < _AT_ONCE_MAX:
-            await self._room.acquire()
-            room += 1
-        return room
+    def _end_with(self, error: BaseException) -> None:
+        self._exit = self._exit or error
+        self._stopping.set()
 
-    # One message.
 
-    async def _handle(self, message: AsyncReceivedMessage) -> None:
+_Checked = tuple[Sequence["Consumer"], int, int | None]
+"""Consumers of one topic and group, their visibility, and the retries that the topic allows."""
+
+
+def _check_processes(consumer: Consumer) -> None:
+    if consumer.processes is not None:
         try:
-            error = await self._call(message)
-            policy, count = self._consumer.policy, message.delivery_count
-            outcome = outcome_of(error, count, policy, self._retries_max)
-            if outcome is not ACKED:
-                _logger.warning(
-                    "%s: %s %s: %s",
-                    self.name,
-                    message.id,
-                    _FATES[outcome.verdict].format(count),
-                    outcome.error,
-                    exc_info=error if outcome.verdict != "rejected" else None,
-                )
-            await self._settle(message, outcome)
-        except asyncio.CancelledError:
-            if message in self._lost:
-                return  # it is not ours to settle: another one may have it already
-            # Told to stop, and it took too long. Whoever is next can have it at once.
-            await self._settle(message, Outcome(verdict="retried", delay_ns=0, error="given back"))
-        finally:
-            del self._in_hand[message]
-            self._lost.discard(message)
-            self._room.release()
-
-    async def _call(self, message: AsyncReceivedMessage) -> BaseException | None:
-        handler = self._consumer.handler
-        try:
-            arguments = handler.arguments(message)
-            if handler.is_async:
-                await handler.function(**arguments)
-            else:
-                await self._threads.call(lambda: handler.function(**arguments))
-        except asyncio.CancelledError:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
-                raise
-            return RuntimeError("the handler was cancelled")
-        except Exception as exc:  # noqa: BLE001 - whatever it is, it decides what happens next
-            return exc
-        return None
-
-    async def _settle(self, message: AsyncReceivedMessage, outcome: Outcome) -> None:
-        try:
-            match outcome.verdict:
-                case "acked":
-                    await self._ack(message)
-                case "retried":
-                    await message.nack(delay=outcome.delay_s, error=outcome.error)
-                case "given_up":
-                    await message.nack(
-                        delay=outcome.delay_s,
-                        error=outcome.error,
-                        retries=self._consumer.policy.retries,
-                    )
-                case "rejected":
-                    await message.reject(outcome.error)
-        except DeliveryError as exc:
-            _logger.warning("%s: %s came too late: %s", self.name, message.id, exc)
-        except PenstockError as exc:
-            _logger.error("%s: %s could not be settled: %s", self.name, message.id, exc)
-
-    async def _ack(self, message: AsyncReceivedMessage) -> None:
-        """Acks that are ready together go together."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._acks.append((message, done))
-        if self._acking is None or self._acking.done():
-            self._acking = asyncio.create_task(self._ack_all())
-        await done
-
-    async def _ack_all(self) -> None:
-        while self._acks:
-            batch, self._acks = self._acks[:_AT_ONCE_MAX], self._acks[_AT_ONCE_MAX:]
-            receipts = [message.receipt for message, _ in batch]
-            refused: dict[str, DeliveryError] = {}
-            failed: PenstockError | None = None
-            try:
-                refused = await self._ps.ack(self._consumer.group, receipts)
-            except PenstockError as exc:
-                failed = exc
-            for receipt, (_, done) in zip(receipts, batch, strict=True):
-                error = failed or refused.get(receipt)
-                if not done.done():
-                    done.set_exception(error) if error else done.set_result(None)
-
-    # Leases.
-
-    async def _keep_leases(self) -> None:
-        """Hold what is in hand for longer, three times in each lease."""
-        while True:
-            await asyncio.sleep(self._visibility_s / 3)
-            in_hand = {m.receipt: m for m in self._in_hand if m not in self._lost}
-            if not in_hand:
-                continue
-            try:
-                refused = await self._ps.extend(
-                    self._consumer.group, list(in_hand), visibility=self._visibility_s
-                )
-            except PenstockError as exc:
-                _logger.warning("%s cannot extend its leases: %s", self.name, exc)
-                continue
-            for receipt, error in refused.items():
-                message = in_hand[receipt]
-                if message in self._in_hand:  # not settled meanwhile
-                    self._lost.add(message)
-                    _logger.warning("%s: %s is lost: %s", self.name, message.id, error)
-                    if self._consumer.handler.is_async:  # a thread cannot be stopped
-                        self._in_hand[message].cancel()
+            pickle.dumps(consumer.handler.function)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            raise InvalidInput(
+                f"{consumer.handler.name} works in processes of its own, which import it by its "
+                "name: define it at the top of a module"
+            ) from None
 
 
 async def _until_any_ends(work: Sequence[Any], stopping: asyncio.Event) -> None:
@@ -286,23 +148,3 @@ async def _until_any_ends(work: Sequence[Any], stopping: asyncio.Event) -> None:
         for task in (*tasks, stop):
             task.cancel()
         await asyncio.gather(*tasks, stop, return_exceptions=True)
-
-
-@contextmanager
-def _listening(stopping: asyncio.Event, hurrying: asyncio.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set the first event, and then the second."""
-    loop = asyncio.get_running_loop()
-
-    def told() -> None:
-        (hurrying if stopping.is_set() else stopping).set()
-
-    numbers = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(RuntimeError, ValueError, NotImplementedError):  # not in the main thread
-            loop.add_signal_handler(number, told)
-            numbers.append(number)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)

@@ -12,58 +12,32 @@ are called one after the other, in the order of delivery, so that every run is t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.client.client import Client
+from penstock.client.client import AsyncClient, Client
 from penstock.client.local_link import LocalLink
-from penstock.client.received import ReceivedMessage
-from penstock.client.waiting import Steps
-from penstock.client.waiting import run as drive
-from penstock.client.waiting import run_async as drive_async
 from penstock.clock import ManualClock
 from penstock.durations import Duration, parse_ns
-from penstock.errors import InvalidInput, TopicNotFound
+from penstock.errors import InvalidInput
 from penstock.log.memory import MemoryFiles
 from penstock.model.letters import Letter
 from penstock.model.published import Delayed, Published
+from penstock.worker.bench_feeders import BenchFeeder, BenchStream, Handled
 from penstock.worker.bodies import encode
-from penstock.worker.handlers import Delivery
-from penstock.worker.outcomes import Verdict, outcome_of
+from penstock.worker.calls import Caller, OnLoop
+from penstock.worker.handlers import Clients, Handler
+from penstock.worker.hooks import Hook, run_hooks
+from penstock.worker.publishing import BlockingPublisher
 
 if TYPE_CHECKING:
-    from penstock.worker.app import App, Consumer
+    from penstock.worker.app import App
+    from penstock.worker.consumers import Consumer
 
-
-class Handled(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that a handler was called with, and what became of it."""
-
-    handler: str
-    delivery: Delivery
-    verdict: Verdict
-    error: BaseException | None = None
-    """What the handler raised, or why its body could not be made."""
-    result: Any = None
-    """What the handler returned."""
-
-
-class _Call(NamedTuple):
-    """A step: an async handler, on the loop of a runner or on the one that runs."""
-
-    coroutine: Coroutine[Any, Any, Any]
-    runner: asyncio.Runner | None
-
-    def block(self) -> Any:
-        assert self.runner is not None
-        return self.runner.run(self.coroutine)
-
-    def wait(self) -> Coroutine[Any, Any, Any]:
-        return self.coroutine
+T = TypeVar("T")
 
 
 class TestBench:
@@ -81,11 +55,17 @@ class TestBench:
             files=MemoryFiles(),
             housekeeping=False,
         )
-        self.ps = Client(LocalLink(Api(self._broker)), app.namespace)
-        for topic, settings in topics.items():
-            self.ps.create_topic(topic, **settings)
+        link = LocalLink(Api(self._broker))
+        self.ps = Client(link, app.namespace)
+        self._clients = Clients(AsyncClient(link, app.namespace), self.ps)
+        self._publisher = BlockingPublisher(app, self.ps)
+        self._runner: asyncio.Runner | None = None
+        self._started = False
+        for topic in dict.fromkeys([*topics, *app.topics]):
+            self.ps.create_topic(topic, **{**app.topics.get(topic, {}), **topics.get(topic, {})})
         for consumer in app.consumers:
             self.ps.create_topic(consumer.topic, exist_ok=True)
+        self._feeders = [self._feeder(consumers) for consumers in app.subscriptions()]
 
     def send(self, topic: str, body: object, **options: Any) -> Published | Delayed:
         """Publish a body as a handler of its type reads it. Options as for `publish`."""
@@ -96,21 +76,15 @@ class TestBench:
         """Call handlers until nothing is left to do.
 
         `within`: let so much time pass, from one moment to the next at which something falls due
-        (a retry, a delay), and do that, too.
+        (a retry, a delay, a rate limit), and do that, too.
+
+        Raises what a handler raises to end the worker.
         """
-        if _is_on_a_loop():  # where a second one cannot run
-            if any(each.handler.is_async for each in self._app.consumers):
-                raise InvalidInput(
-                    "run() cannot call async handlers where an event loop runs already, as in an "
-                    "async test; use `await bench.run_async()`"
-                )
-            return drive(self._run(within, None))
-        with asyncio.Runner() as runner:
-            return drive(self._run(within, runner))
+        return self._drive(self._run(within))
 
     async def run_async(self, *, within: Duration = 0) -> list[Handled]:
         """The same on an event loop that is there already, as in an async test."""
-        return await drive_async(self._run(within, None))
+        return await self._run(within)
 
     def pass_time(self, duration: Duration) -> None:
         """Move the clock on. What falls due meanwhile is ready for the next `run`."""
@@ -121,7 +95,14 @@ class TestBench:
         return list(self.ps.dead_letters(topic))
 
     def close(self) -> None:
-        self.ps.close()
+        """Call the shutdown hooks, if those of the startup were called."""
+        try:
+            if self._started and self._app.shutdown_hooks:
+                self._drive(self._stop())
+        finally:
+            if self._runner is not None:
+                self._runner.close()
+            self.ps.close()
 
     def __enter__(self) -> Self:
         return self
@@ -134,73 +115,103 @@ class TestBench:
     ) -> None:
         self.close()
 
-    def _run(self, within: Duration, runner: asyncio.Runner | None) -> Steps[list[Handled]]:
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._stop()
+        finally:
+            self.ps.close()
+
+    def _feeder(self, consumers: Sequence[Consumer]) -> BenchFeeder | BenchStream:
+        callers = [
+            Caller(
+                consumer,
+                self._app.middlewares,
+                self._clients,
+                self._publisher,
+                OnLoop(),
+                cancels=consumer.handler.is_async,
+            )
+            for consumer in consumers
+        ]
+        if consumers[0].stream is not None:
+            return BenchStream(self.ps, self.clock, callers[0])
+        return BenchFeeder(self.ps, self.clock, callers, self._app.name)
+
+    async def _run(self, within: Duration) -> list[Handled]:
+        await self._start()
         handled: list[Handled] = []
         end_ns = self.clock.monotonic_ns() + parse_ns(within, "within")
         while True:
-            while found := (yield from self._run_ready(runner)):
+            while found := [each for f in self._feeders for each in await f.run_ready()]:
                 handled += found
-            due_ns = self._broker.next_deadline()
-            if due_ns is None or due_ns > end_ns or not self._move_to(due_ns):
+            if not self._move_on(end_ns):
                 break
         self._move_to(end_ns)
         return handled
 
-    def _run_ready(self, runner: asyncio.Runner | None) -> Steps[list[Handled]]:
-        handled = []
-        for consumer in self._app.consumers:
-            try:
-                retries_max = self.ps.describe_topic(consumer.topic).max_retries
-                messages = self.ps.receive(
-                    consumer.topic, consumer.group, 1000, consumer=self._app.name
-                )
-            except TopicNotFound:  # a handler has deleted it
-                continue
-            for message in messages:
-                done = yield from self._handle(runner, consumer, message, retries_max)
-                handled.append(done)
-        return handled
-
-    def _handle(
-        self,
-        runner: asyncio.Runner | None,
-        consumer: Consumer,
-        message: ReceivedMessage,
-        retries_max: int | None,
-    ) -> Steps[Handled]:
-        handler = consumer.handler
-        result, error = None, None
-        try:
-            result = handler.function(**handler.arguments(message))
-            if handler.is_async:
-                result = yield _Call(result, runner)
-        except Exception as exc:  # noqa: BLE001 - whatever it is, it decides what happens next
-            error = exc
-        outcome = outcome_of(error, message.delivery_count, consumer.policy, retries_max)
-        match outcome.verdict:
-            case "acked":
-                message.ack()
-            case "rejected":
-                message.reject(outcome.error)
-            case "retried":
-                message.nack(delay=outcome.delay_s, error=outcome.error)
-            case "given_up":
-                message.nack(
-                    delay=outcome.delay_s, error=outcome.error, retries=consumer.policy.retries
-                )
-        return Handled(
-            handler=handler.name,
-            delivery=Delivery.of(message),
-            verdict=outcome.verdict,
-            error=error,
-            result=result,
-        )
+    def _move_on(self, end_ns: int) -> bool:
+        """To the next moment at which there is something to do, if it comes before the end."""
+        own = [f.next_ns for f in self._feeders if f.next_ns is not None]
+        due_ns = self._broker.next_deadline()
+        if own and min(own) <= end_ns and (due_ns is None or min(own) <= due_ns):
+            self._move_to(min(own))
+            return True
+        return due_ns is not None and due_ns <= end_ns and self._move_to(due_ns) > 0
 
     def _move_to(self, moment_ns: int) -> int:
         """Let the clock come to a moment, and do what falls due then; how much that was."""
+        for feeder in self._feeders:
+            feeder.hold(max(0, moment_ns - self.clock.monotonic_ns()))
         while self.clock.monotonic_ns() < moment_ns:  # more than once where a float is not exact
             self.clock.advance(max(1, moment_ns - self.clock.monotonic_ns()) / 1e9)
         return self._broker.housekeep()
+
+    async def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            hooks = self._app.startup_hooks
+            await run_hooks(hooks, self._clients, self._publisher, threads=False)
+
+    async def _stop(self) -> None:
+        if self._started:
+            self._started = False
+            hooks = self._app.shutdown_hooks[::-1]
+            await run_hooks(hooks, self._clients, self._publisher, threads=False)
+
+    def _drive(self, work: Coroutine[Any, Any, T]) -> T:
+        """On an event loop of the bench; or where one runs already, step by step."""
+        if not _is_on_a_loop():
+            self._runner = self._runner or asyncio.Runner()
+            return self._runner.run(work)
+        users: list[Handler | Hook] = [
+            *(c.handler for c in self._app.consumers),
+            *self._app.startup_hooks,
+        ]
+        if any(user.is_async for user in [*users, *self._app.shutdown_hooks]):
+            work.close()
+            raise InvalidInput(_ON_A_LOOP)
+        try:
+            work.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        work.close()  # it waits for something, although no handler is async
+        raise InvalidInput(_ON_A_LOOP)
+
+
+_ON_A_LOOP = (
+    "run() cannot call async handlers where an event loop runs already, as in an async test; use "
+    "`await bench.run_async()`, in `async with app.test() as bench` where hooks are async"
+)
 
 
 def _is_on_a_loop() -> bool:

@@ -97,6 +97,8 @@ class Working:
             except BaseException as exc:  # noqa: BLE001 - raised where the test waits for the end
                 self._error = exc
             finally:
+                # SystemExit ends a loop at once; what was closed needs another turn.
+                self._loop.run_until_complete(asyncio.sleep(0))
                 self._loop.close()
 
         self._thread = threading.Thread(target=run, daemon=True)

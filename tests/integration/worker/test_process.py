@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.errors import InvalidInput
 from tests.integration.worker.conftest import EVENT_S_MAX, Server, Working, until
 
 MODULE = """
@@ -184,3 +186,73 @@ def test_a_worker_goes_on_when_its_server_was_killed_and_restarted(tmp_path: Pat
             until(lambda: ps.stats("orders").groups[0].depth == 0)
     finally:
         server.stop()
+
+
+def test_with_reload_it_starts_again_when_its_source_changes(data: Path) -> None:
+    module = data.parent / "shop.py"
+    publish(data, "quick")
+    worker = start(data.parent, "shop:app", "--data", "data", "--reload")
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "begin quick\n"
+    assert worker.stdout.readline() == "end quick\n"
+    module.write_text("this is no Python")
+    wait_for(worker, "files have changed")
+    wait_for(worker, "SyntaxError")  # it waits for the next change
+    hook = "\n@app.on_startup\ndef greet() -> None:\n    say('hello again')\n"
+    module.write_text(MODULE + hook)
+    assert worker.stdout.readline() == "hello again\n"
+    wait_for(worker, "at work")
+    worker.send_signal(signal.SIGTERM)
+    worker.communicate(timeout=EVENT_S_MAX)
+    assert worker.returncode == 0
+
+
+CPU_MODULE = """
+import os
+import penstock
+
+app = penstock.App()
+
+@app.consumer("orders", group="g", processes=2, results="answers")
+def work(number: int) -> list[int]:
+    return [number * number, os.getpid()]
+"""
+
+
+def test_cpu_work_runs_in_processes_that_end_with_the_worker(data: Path) -> None:
+    (data.parent / "cpu.py").write_text(CPU_MODULE)
+    with penstock.connect(data) as ps:
+        ps.create_topic("answers")
+        ps.publish_batch("orders", ["1", "2", "3", "4"])
+    server = Server(data)
+    try:
+        worker = start(data.parent, "cpu:app", "--url", server.url)
+        with penstock.connect(server.url) as ps:
+            until(lambda: ps.stats("answers").messages == 4)
+            answers = [json.loads(message.value or b"") for message in ps.peek("answers")]
+        worker.send_signal(signal.SIGTERM)
+        _, err = worker.communicate(timeout=EVENT_S_MAX)
+        assert worker.returncode == 0, err
+        assert sorted(square for square, _ in answers) == [1, 4, 9, 16]
+        pids = {pid for _, pid in answers}
+        assert worker.pid not in pids
+        for pid in pids:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+    finally:
+        server.stop()
+
+
+def test_a_handler_that_no_process_can_import_is_refused(tmp_path: Path) -> None:
+    app = penstock.App(tmp_path / "data", auto_create=True)
+    app.consumer("orders", group="g", processes=1)(lambda body: None)
+    with pytest.raises(InvalidInput, match="define it at the top of a module"):
+        Working(app).end()
+
+
+def test_exit_of_a_handler_is_the_exit_of_the_worker(data: Path) -> None:
+    publish(data, "quick")
+    (data.parent / "shop.py").write_text(MODULE + "    raise SystemExit(5)\n")
+    worker = start(data.parent, "shop:app", "--data", "data")
+    _, err = worker.communicate(timeout=EVENT_S_MAX)
+    assert worker.returncode == 5, err

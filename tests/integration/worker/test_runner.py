@@ -287,24 +287,6 @@ def test_an_async_handler_whose_lease_is_lost_is_cancelled(shared_server: Server
         working.stop()
 
 
-def test_a_handler_that_ends_the_thread_only_fails_its_message(place: Place) -> None:
-    publish(place, [Order(1), Order(2)], max_retries=0)
-    app = place.app()
-    seen: list[int] = []
-
-    @app.consumer("orders", group="g")
-    def rude(order: Order) -> None:
-        seen.append(order.number)
-        if order.number == 1:
-            raise SystemExit(3)
-
-    with Working(app):
-        until(lambda: seen == [1, 2])
-    with place.connect() as ps:
-        (letter,) = ps.dead_letters("orders").list()
-        assert letter.error == "RuntimeError: the handler raised SystemExit"
-
-
 def test_what_cannot_work_says_so_before_it_begins(place: Place) -> None:
     app = place.app()
     app.consumer("orders", group="g")(lambda body: None)

@@ -1,0 +1,117 @@
+"""Publishing from within an app: in handlers and hooks, async or not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Generator
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeAlias
+
+from penstock.client.client import AsyncClient, Client
+from penstock.model.published import Delayed, Published
+from penstock.worker.bodies import encode
+
+Stored: TypeAlias = Published | Delayed
+
+
+class Publication(Awaitable[Stored]):
+    """A message on its way. In async code `await` it; elsewhere it is stored already."""
+
+    def __init__(self, stored: Stored | asyncio.Task[Stored]) -> None:
+        self._stored = stored
+        if isinstance(stored, asyncio.Task):
+            stored.add_done_callback(_looked_at)
+
+    def done(self) -> bool:
+        return not isinstance(self._stored, asyncio.Task) or self._stored.done()
+
+    def result(self) -> Stored:
+        """Where the message is, once it is stored; raises what went wrong."""
+        return self._stored.result() if isinstance(self._stored, asyncio.Task) else self._stored
+
+    def __await__(self) -> Generator[Any, None, Stored]:
+        if isinstance(self._stored, asyncio.Task):
+            return (yield from self._stored.__await__())
+        return self._stored
+
+
+class Publisher(Protocol):
+    @property
+    def owner(self) -> object:
+        """The app. One app's handlers may publish by another app, which is not their affair."""
+
+    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication: ...
+
+
+class LoopPublisher:
+    """Publishes on the event loop of a worker. A thread waits for it, a coroutine may."""
+
+    def __init__(self, owner: object, ps: AsyncClient, loop: asyncio.AbstractEventLoop) -> None:
+        self.owner = owner
+        self._ps = ps
+        self._loop = loop
+
+    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
+        work = self._ps.publish(topic, encode(body), **options)
+        if _running_loop() is self._loop:
+            return Publication(self._loop.create_task(work))
+        return Publication(asyncio.run_coroutine_threadsafe(work, self._loop).result())
+
+
+class BlockingPublisher:
+    """Publishes at once."""
+
+    def __init__(self, owner: object, ps: Client) -> None:
+        self.owner = owner
+        self._ps = ps
+
+    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
+        return Publication(self._ps.publish(topic, encode(body), **options))
+
+
+class Outbox:
+    """What one call of a handler publishes. Its message is acked when all of it is stored.
+
+    This is where a transaction would begin: `publish` would keep what `flush` now waits for, and
+    the ack would carry it along.
+    """
+
+    __slots__ = ("_publisher", "pending")
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self.pending: tuple[Publication, ...] = ()
+        """What nobody has awaited yet."""
+
+    @property
+    def owner(self) -> object:
+        return self._publisher.owner
+
+    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
+        publication = self._publisher.publish(topic, body, options)
+        if not publication.done():
+            self.pending += (publication,)
+        return publication
+
+    async def flush(self) -> None:
+        """Wait for all of it; raises the first error."""
+        while self.pending:
+            first, *rest = self.pending
+            self.pending = tuple(rest)
+            await first
+
+
+OUTBOX: ContextVar[Outbox | None] = ContextVar("outbox", default=None)
+"""That of the handler or hook that runs."""
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _looked_at(task: asyncio.Task[Stored]) -> None:
+    if not task.cancelled():
+        task.exception()  # a handler that failed does not ask, and asyncio would complain
