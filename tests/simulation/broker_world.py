@@ -20,6 +20,7 @@ from penstock.broker.settings import TopicSettings
 from penstock.clock import ManualClock
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
+from penstock.log.local_engine import LocalEngine
 from tests.simulation.broker_model import PartitionModel, Promise, Row, Story, require, row_of
 from tests.simulation.disk import SimulatedFiles
 
@@ -127,11 +128,8 @@ class BrokerWorld:
         clock = ManualClock(wall_ns, self.rng.randrange(10**15))
         committer = ManualCommitter(clock)
         self.broker = Broker(
-            FOLDER,
+            LocalEngine(FOLDER, files=self.files, clock=clock, committer=committer),
             BrokerConfig(free_bytes_min=0),
-            files=self.files,
-            clock=clock,
-            committer=committer,
             housekeeping=False,
         )
         self.clock, self.committer = clock, committer

@@ -24,10 +24,11 @@ def is_url(target: str | os.PathLike[str]) -> bool:
 def open_broker(target: str | os.PathLike[str], namespace: str, auto_create: bool) -> Broker:
     # Here, so that who connects to a server does not load a broker.
     from penstock.broker.broker import Broker, BrokerConfig  # noqa: PLC0415
+    from penstock.log.local_engine import LocalEngine  # noqa: PLC0415
 
     _check_flag(auto_create)
     topic_name("any", namespace)  # before a folder is made and locked for nothing
-    return Broker(_text(target), BrokerConfig(auto_create=auto_create))
+    return Broker(LocalEngine(_text(target)), BrokerConfig(auto_create=auto_create))
 
 
 def connect_sync(

@@ -70,6 +70,10 @@ class DurableLog(SegmentReader):
         if self._failure:
             raise self._failure
 
+    def ordered(self) -> None:
+        """Each log has its own files, which a power cut may leave in any order: fsync."""
+        self.sync()
+
     def sync_soon(self) -> Future[None]:
         """A future for when everything that was appended so far is durable."""
         with self._write_lock:

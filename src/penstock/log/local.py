@@ -241,6 +241,17 @@ class LocalLog(DurableLog):
         dropped = len(segments) - count
         return (segments[dropped].base_offset if dropped else self._start), dropped
 
+    def grows_old_us(self, retention: Retention) -> int | None:
+        """When the oldest segment reaches the age limit; None if it is kept for ever."""
+        segments = self._list.segments
+        if (
+            retention.age_ms is None
+            or self._end <= self._start
+            or len(segments) < retention.segments_min
+        ):
+            return None
+        return segments[0].last_timestamp + retention.age_ms * 1000
+
     def compact(self, now_us: int, *, keyed: bool = False) -> Compaction:
         """Rewrite sealed segments without what nobody needs. Appends and reads go on meanwhile."""
         with self._compact_lock:

@@ -85,6 +85,15 @@ class SegmentReader:
         return self._list.segments
 
     @property
+    def sealed_end(self) -> int:
+        """Where the segment begins that is written to."""
+        return self._list.bases[-1]
+
+    @property
+    def newest_us(self) -> int:
+        return max(segment.last_timestamp for segment in self._list.segments)
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._list.segments)
 
@@ -124,7 +133,7 @@ class SegmentReader:
                 self._moved_on()
         raise LogError(f"{self.folder}: its files change faster than they can be read")
 
-    def segment_at(self, offset: int) -> Segment:
+    def span_at(self, offset: int) -> Segment:
         """The segment in which an offset lies."""
         segments = self._list
         return segments.segments[segments.at(offset)]

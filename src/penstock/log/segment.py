@@ -71,6 +71,11 @@ class Segment:
         return self.tail[1]
 
     @property
+    def is_dense(self) -> bool:
+        """Whether there is a message at each offset: compaction leaves gaps."""
+        return not self.generation
+
+    @property
     def name(self) -> str:
         return os.path.basename(self.path)
 

@@ -29,7 +29,7 @@ from penstock.client.waiting import run_async as drive_async
 from penstock.clock import ManualClock
 from penstock.durations import Duration, parse_ns
 from penstock.errors import InvalidInput, TopicNotFound
-from penstock.log.memory import MemoryFiles
+from penstock.log.memory_engine import MemoryEngine
 from penstock.worker.bodies import encode
 from penstock.worker.handlers import Delivery
 from penstock.worker.outcomes import Verdict, outcome_of
@@ -73,10 +73,8 @@ class TestBench:
         self._app = app
         self.clock = ManualClock()
         self._broker = Broker(
-            "/bench",
+            MemoryEngine(clock=self.clock),
             BrokerConfig(auto_create=True, free_bytes_min=0),
-            clock=self.clock,
-            files=MemoryFiles(),
             housekeeping=False,
         )
         self.ps = Client(self._broker, app.namespace)

@@ -14,6 +14,7 @@ from penstock.broker.broker import Broker, BrokerConfig
 from penstock.broker.names import TopicName
 from penstock.clock import ManualClock
 from penstock.log.files import Buffer, DiskFile, DiskFiles, FileSystem
+from penstock.log.local_engine import LocalEngine
 from tests.integration.broker.doors import DOORS, Door
 
 NS = 1_000_000_000
@@ -43,9 +44,8 @@ class World:
         self._open()
 
     def _open(self) -> None:
-        self.broker = Broker(
-            self.folder, self._config, clock=self.clock, files=self.files, housekeeping=False
-        )
+        engine = LocalEngine(self.folder, clock=self.clock, files=self.files)
+        self.broker = Broker(engine, self._config, housekeeping=False)
         self._current = DOORS[self._door](self.broker, self._namespace)
         self.ps = self._current.client
 
