@@ -7,7 +7,7 @@ import socket
 
 from penstock.clock import Clock, SystemClock
 from penstock.config import LogConfig
-from penstock.errors import LogError
+from penstock.errors import LogError, TooManyOpenFiles
 from penstock.log.commit import Committer
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.local import LocalLog
@@ -34,6 +34,8 @@ class LocalEngine:
         try:
             self.files.make_folder(self.folder)
             self._lock = self.files.lock(self.folder, owner or _this_process())
+        except TooManyOpenFiles:
+            raise
         except OSError as exc:
             raise LogError(f"{self.folder} cannot be a data folder: {exc}") from exc
 

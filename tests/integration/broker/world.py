@@ -118,7 +118,7 @@ class QuickFiles(DiskFiles):
 
 class _QuickFile(DiskFile):
     def __init__(self, files: QuickFiles, path: str, file: DiskFile) -> None:
-        super().__init__(file._fd, file.size)
+        super().__init__(file._descriptor, file.size)
         self._files = files
         self._path = path
 

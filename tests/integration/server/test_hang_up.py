@@ -38,7 +38,7 @@ class SlowFiles(QuickFiles):
 
 class _SlowFile(DiskFile):
     def __init__(self, files: SlowFiles, file: DiskFile) -> None:
-        super().__init__(file._fd, file.size)
+        super().__init__(file._descriptor, file.size)
         self._files = files
 
     def sync(self) -> None:
