@@ -6,6 +6,7 @@ they are also what goes over the wire.
 
 from __future__ import annotations
 
+import errno
 from datetime import timedelta
 from typing import ClassVar
 
@@ -136,6 +137,23 @@ class DiskFull(LogError):
 
     code = "disk_full"
     retriable = True
+
+
+class TooManyOpenFiles(LogError, OSError):
+    """The process has no file descriptor left. Nothing of the call happened; it can be tried again.
+
+    An OSError too, so that it passes for the operating system's own where one is expected.
+    """
+
+    code = "too_many_open_files"
+    retriable = True
+
+    def __init__(self, path: str = "") -> None:
+        super().__init__(
+            f"{path or 'a file'} cannot be opened: this process has as many open files and "
+            "connections as it may (ulimit -n). Close some or raise the limit, then try again."
+        )
+        self.errno = errno.EMFILE
 
 
 class OffsetOutOfRange(LogError):

@@ -59,10 +59,10 @@ BROKER_BUGS = [
         "broker/ledgered.py",
         """\
             if self.journal.log.config.fsync != "never":
-                self.journal.log.sync()""",
+                self.journal.log.ordered()""",
         """\
             if False:
-                self.journal.log.sync()""",
+                self.journal.log.ordered()""",
         CRASHES,
     ),
     Bug(
@@ -91,7 +91,7 @@ BROKER_BUGS = [
         "broker/burials.py",
         """\
             for each in dead.partitions:
-                each.log.sync()
+                each.log.ordered()
 """,
         """\
             pass
@@ -159,7 +159,7 @@ BROKER_BUGS = [
         "what a checkpoint replaces is trimmed before it is durable",
         "broker/journal.py",
         """\
-        self.log.sync()  # `trim` asks for what it drops to be durable, not for what is left
+        self.log.ordered()  # `trim` asks for what it drops to be durable, not for what is left
 """,
         "",
         JOURNAL,
@@ -168,7 +168,7 @@ BROKER_BUGS = [
         "a checkpoint speaks of messages that a power cut can still take",
         "broker/ledgered.py",
         """\
-        self.log.sync()  # most of it now, so that nobody has to wait for it below
+        self.log.ordered()  # most of it now, so that nobody has to wait for it below
         with self.lock:
             letters_known = self._letters_in_doubt
             if letters_known is None:
@@ -177,7 +177,7 @@ BROKER_BUGS = [
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
-                self.log.sync()  # the state below speaks of messages that must not be lost
+                self.log.ordered()  # the state below speaks of messages that must not be lost
 """,
         """\
         with self.lock:

@@ -18,6 +18,7 @@ from penstock.broker.broker import Broker, BrokerConfig
 from penstock.clock import ManualClock
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
+from penstock.log.local_engine import LocalEngine
 from penstock.model.names import TopicName
 from penstock.model.settings import TopicSettings
 from tests.simulation.broker_model import PartitionModel, Promise, Row, Story, require, row_of
@@ -129,11 +130,8 @@ class BrokerWorld:
         clock = ManualClock(wall_ns, self.rng.randrange(10**15))
         committer = ManualCommitter(clock)
         self.broker = Broker(
-            FOLDER,
+            LocalEngine(FOLDER, files=self.files, clock=clock, committer=committer),
             BrokerConfig(free_bytes_min=0),
-            files=self.files,
-            clock=clock,
-            committer=committer,
             housekeeping=False,
         )
         self.clock, self.committer = clock, committer

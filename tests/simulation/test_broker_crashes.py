@@ -18,6 +18,7 @@ from penstock.clock import ManualClock
 from penstock.delivery.offsets import Offsets
 from penstock.errors import AlreadySettled, DiskFull, LogFailed
 from penstock.log.commit import ManualCommitter
+from penstock.log.local_engine import LocalEngine
 from penstock.model.deliveries import Delivered
 from penstock.model.letters import ORIGIN_HEADER
 from penstock.model.names import TopicName
@@ -38,11 +39,8 @@ class Shop:
         self.clock = ManualClock(WALL_NS, 0)
         self.committer = ManualCommitter(self.clock)
         self.broker = Broker(
-            "/data",
+            LocalEngine("/data", files=files, clock=self.clock, committer=self.committer),
             BrokerConfig(free_bytes_min=0),
-            files=files,
-            clock=self.clock,
-            committer=self.committer,
             housekeeping=False,
         )
 
@@ -524,7 +522,7 @@ def test_a_delayed_message_whose_move_a_power_cut_took_is_moved_again() -> None:
     shop.broker.delay(TOPIC, Batch.build([b"late"]), due_us)
     shop.broker.topic(TOPIC).delays.log.sync()
     shop.wait(1)
-    shop.broker.topic(TOPIC).delays.sync()
+    shop.broker.topic(TOPIC).delays.ordered()
 
     lost = 0
     for seed in range(40):

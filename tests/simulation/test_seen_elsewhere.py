@@ -15,6 +15,7 @@ from penstock.client.client import Client
 from penstock.clock import ManualClock
 from penstock.errors import LogFailed
 from penstock.log.commit import ManualCommitter
+from penstock.log.local_engine import LocalEngine
 from tests.simulation.disk import SimulatedFiles
 
 SEEDS = range(10)
@@ -26,11 +27,8 @@ def connect(
     committer: ManualCommitter | None = None,
 ) -> Client:
     broker = Broker(
-        "/data",
+        LocalEngine("/data", files=files, clock=clock or ManualClock(), committer=committer),
         BrokerConfig(free_bytes_min=0),
-        files=files,
-        clock=clock or ManualClock(),
-        committer=committer,
         housekeeping=False,
     )
     return Client(broker, "default")

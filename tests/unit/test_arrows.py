@@ -60,6 +60,9 @@ LIBRARY_HOMES = {
     "yaml": ("penstock.configuration",),
 }
 
+# A broker gets its engine handed in, and knows none.
+ENGINES = {"local", "local_engine", "memory_engine", "segment", "durable"}
+
 # What decides takes `now` as an argument and does no I/O, so it cannot need these.
 PURE_ROOMS = {"delivery", "group"}
 IMPURE = {"asyncio", "io", "os", "pathlib", "socket", "subprocess", "threading", "time"}
@@ -90,6 +93,7 @@ def test_every_import_in_the_source_follows_the_arrows() -> None:
         ("penstock.__init__", "from penstock.client.client import Client"),
         ("penstock.broker.broker", "from penstock.client.client import Client"),
         ("penstock.broker.broker", "import nats.js"),
+        ("penstock.broker.store", "from penstock.log.local import LocalLog"),
         ("penstock.client.connect", "def f():\n    import rich.table"),
         ("penstock.server.http", "import pyspark"),
         ("penstock.cellar.wine", "import json"),
@@ -174,6 +178,8 @@ def violations(module: str, source: str) -> list[str]:
             found.append(f"{module}:{line} imports {target}, which only {' and '.join(homes)} may")
         elif room in PURE_ROOMS and library in IMPURE:
             found.append(f"{module}:{line} imports {target}, but {room} is pure")
+        elif room == "broker" and target.partition("penstock.log.")[2].split(".")[0] in ENGINES:
+            found.append(f"{module}:{line} imports {target}, but its engine is handed in")
         elif other is None or other == room:
             continue
         elif other not in (ROOMS_ALLOWED[room] if room is not None else {"spark"}):

@@ -8,8 +8,6 @@ comes with a future.
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -44,21 +42,19 @@ from penstock.broker.topic import (
     with_dedup_ids,
 )
 from penstock.broker.waiters import Waiters
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock
 from penstock.config import DELAY_MS_MAX
 from penstock.delivery.offsets import Int64s, Offsets
 from penstock.delivery.queue import Decision, GroupQueue
 from penstock.errors import (
     BrokerClosed,
     InvalidInput,
-    LogError,
     PenstockError,
     TopicExists,
 )
 from penstock.forks import abandon_in_children
 from penstock.log.base import Appended, Batches
-from penstock.log.commit import Committer
-from penstock.log.files import DiskFiles, FileSystem
+from penstock.log.engine import Engine
 from penstock.model.deliveries import Delivered
 from penstock.model.messages import DelayedMessage
 from penstock.model.names import DEFAULT_NAMESPACE, TopicName, dedup_names, group_name, topic_name
@@ -84,27 +80,25 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     auto_create: bool = False
     """Make a topic when somebody publishes to one, or receives from one, that is not there."""
-    owner: str = ""
-    """What a second process is told about who has the folder; by default this process."""
     free_bytes_min: int = 100 << 20
 
 
 class Broker:
     def __init__(
         self,
-        folder: str | os.PathLike[str],
+        engine: Engine,
         config: BrokerConfig | None = None,
         *,
-        clock: Clock | None = None,
-        files: FileSystem | None = None,
-        committer: Committer | None = None,
         housekeeping: bool = True,
     ) -> None:
-        """Open a data folder, or make one. Without `housekeeping` the caller calls `housekeep`."""
-        self.folder = os.path.abspath(os.fspath(folder))
+        """Work on the logs of an engine, which is the broker's own from now on, whatever happens.
+
+        Without `housekeeping` the caller calls `housekeep`.
+        """
+        self.folder = engine.folder
         self.config = config or BrokerConfig()
-        self.clock = clock or SystemClock()
-        self._files = files or DiskFiles()
+        self.clock: Clock = engine.clock
+        self._engine = engine
         self._lock = threading.RLock()
         self._closed = self._abandoned = False
         self._topics: dict[TopicName, Topic] = {}
@@ -113,15 +107,8 @@ class Broker:
 
         self._housekeeper = Housekeeper(self.clock)
         try:
-            self._files.make_folder(self.folder)
-            self._folder_lock = self._files.lock(self.folder, self.config.owner or _this_process())
-        except OSError as exc:
-            raise LogError(f"{self.folder} cannot be a data folder: {exc}") from exc
-        try:
-            prepare_folder(self._files, self.folder)
-            self._store = Store(
-                self.folder, self._files, self.clock, committer, self.config.free_bytes_min
-            )
+            prepare_folder(engine.files, engine.folder)
+            self._store = Store(engine, self.config.free_bytes_min)
             self.latencies = self._store.latencies
             self.latencies.plan = self._housekeeper.plan
             self._catalog = self._store.catalog()
@@ -132,11 +119,11 @@ class Broker:
             for name, topic in self._topics.items():
                 finish_burials(topic, self._burials(name))
             self.streams = Streams(
-                self._store.groups(), self, ProgressInbox(self.folder, self._files)
+                self._store.groups(), self, ProgressInbox(engine.folder, engine.files)
             )
             self._retention.streams = self.streams
         except BaseException:
-            self._folder_lock.release()
+            engine.close()
             raise
         if housekeeping:
             self._housekeeper.start()
@@ -524,7 +511,7 @@ class Broker:
                 except PenstockError as exc:  # a full disk, say: the next start takes longer
                     _logger.warning("no checkpoint of %s: %s", topic.name, exc)
             with ExitStack() as closing:  # all of it, whatever fails on the way
-                closing.callback(self._folder_lock.release)
+                closing.callback(self._engine.close)
                 closing.callback(self._topics.clear)
                 closing.callback(self._catalog.close)
                 closing.callback(self.streams.close)
@@ -636,7 +623,3 @@ def _check_text(name: str, text: object) -> None:
             text.encode()
         except UnicodeEncodeError as exc:
             raise InvalidInput(f"{name} cannot be stored as UTF-8: {exc}") from None
-
-
-def _this_process() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"

@@ -12,7 +12,7 @@ from penstock.broker.dead_letters import origin_of
 from penstock.broker.topic import Topic
 from penstock.delivery.picking import DeadLetter
 from penstock.errors import DiskFull, PenstockError
-from penstock.log.local import LocalLog
+from penstock.log.base import PartitionLog
 from penstock.model.letters import ORIGIN_HEADER, Origin
 from penstock.model.names import TopicName
 from penstock.record.batch import Batch, Message
@@ -55,7 +55,7 @@ class Burials:
         if self._catalog.settings(self._name).fsync != "never":
             # The message is about to be done with: its letter has to last longer than that.
             for each in dead.partitions:
-                each.log.sync()
+                each.log.ordered()
 
     def ends(self) -> list[int]:
         """Where the letters end, in each partition of their topic; no crash takes one below."""
@@ -110,7 +110,7 @@ def checkpoint_all(topic: Topic) -> None:
             partition.checkpoint()
 
 
-def _origins(log: LocalLog, offset: int) -> Iterator[Origin]:
+def _origins(log: PartitionLog, offset: int) -> Iterator[Origin]:
     end = log.durable_end
     if offset > end:  # they were lost, in a topic that has no fsync
         offset = 0

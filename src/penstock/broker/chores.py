@@ -93,6 +93,6 @@ class TopicChores:
         # left some of it.
         self._topic.waiters.notify()
         if partition.checkpoint_is_due():
-            self._topic.delays.sync()
+            self._topic.delays.ordered()
             partition.checkpoint()
         return partition.next_look()

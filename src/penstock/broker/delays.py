@@ -28,8 +28,7 @@ from penstock.delivery.acked import AckedSet
 from penstock.delivery.offsets import Int64s, Offsets, decode_hook, encode_hook
 from penstock.delivery.timers import NEVER, TimerWheel
 from penstock.errors import InvalidInput
-from penstock.log.base import Appended
-from penstock.log.local import LocalLog
+from penstock.log.base import Appended, PartitionLog
 from penstock.model.messages import DelayedMessage
 from penstock.model.published import delayed_id
 from penstock.model.stats import DelayStats
@@ -81,7 +80,7 @@ _decoder = msgspec.msgpack.Decoder(_Done | _Checkpoint, dec_hook=decode_hook)
 class Delays:
     def __init__(
         self,
-        log: LocalLog,
+        log: PartitionLog,
         journal: Journal,
         clock: Clock,
         partitions: Sequence[Partition] = (),
@@ -181,21 +180,22 @@ class Delays:
                 self._confirm()
             return pending
 
-    def sync(self) -> None:
-        self.journal.log.sync()
+    def ordered(self) -> None:
+        """What was moved is known to be, before what comes next."""
+        self.journal.log.ordered()
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
         """Nothing is being moved, and what was moved is durably known to be."""
         with self._lock:
-            self.journal.log.sync()
+            self.ordered()
             yield
 
     def checkpoint(self) -> None:
         """Drop from disk what is moved or cancelled."""
         with self._lock:
             for partition in self._partitions:
-                partition.log.sync()  # from here on nobody can tell which entries may be void
+                partition.log.ordered()  # from here on nobody can tell which entries may be void
             above = Offsets.of(self._done.above.copy())
             self.journal.checkpoint(_encoder.encode(_Checkpoint(self._done.floor, above)))
             self.log.trim(self._done.floor)

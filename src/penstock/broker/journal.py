@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 from penstock.config import LogConfig
-from penstock.log.local import LocalLog
+from penstock.log.base import PartitionLog
 from penstock.record.plain import Single
 
 _FRAME_BYTES = 264  # that an entry has around it
@@ -19,7 +19,7 @@ class Journal:
     durable, so whatever a crash leaves begins with a whole state.
     """
 
-    def __init__(self, log: LocalLog) -> None:
+    def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.bytes_since_checkpoint = log.size_bytes
         self.checkpoint_bytes = 0
@@ -57,7 +57,7 @@ class Journal:
 
     def drop_before(self, checkpoint: int) -> None:
         """Takes some fsyncs. What is appended meanwhile does no harm."""
-        self.log.sync()  # `trim` asks for what it drops to be durable, not for what is left
+        self.log.ordered()  # `trim` asks for what it drops to be durable, not for what is left
         self.log.trim(checkpoint)
 
     def close(self) -> None:

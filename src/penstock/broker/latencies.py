@@ -37,7 +37,7 @@ from penstock.broker.housekeeper import Chore
 from penstock.broker.latency_log import Counted, History, LatencyLog, Timed
 from penstock.clock import Clock
 from penstock.errors import LogFailed, PenstockError
-from penstock.log.local import LocalLog
+from penstock.log.base import PartitionLog
 from penstock.model.names import TopicName, parse_topic
 from penstock.model.stats import Kind, LatencyRow, LatencyStats
 from penstock.record.schema import Priority
@@ -64,7 +64,7 @@ class Total(NamedTuple):
 class Latencies:
     """Those of all topics, and the log in which they are stored."""
 
-    def __init__(self, clock: Clock, open_log: Callable[[bool], LocalLog | None]) -> None:
+    def __init__(self, clock: Clock, open_log: Callable[[bool], PartitionLog | None]) -> None:
         """`open_log` makes a log if it may; else it gives None where there is none."""
         self.plan: Callable[[Chore, int], None] = lambda chore, deadline_ns: None
         """Set by the broker: there is something to store then."""

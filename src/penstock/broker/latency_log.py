@@ -32,8 +32,7 @@ from penstock.broker.group_latencies import Minute
 from penstock.broker.histogram import Histogram
 from penstock.config import DAY_MS, LogConfig, Retention
 from penstock.errors import OffsetOutOfRange
-from penstock.log.base import Batches
-from penstock.log.local import LocalLog
+from penstock.log.base import Batches, PartitionLog
 from penstock.record.batch import Batch
 from penstock.record.schema import Priority
 
@@ -83,7 +82,7 @@ _decoder = msgspec.msgpack.Decoder(_Stored)
 class LatencyLog:
     """One thread at a time calls; a `History` is read by any."""
 
-    def __init__(self, log: LocalLog) -> None:
+    def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._inherited = log.end
         self._runs = [log.start]  # where each begins
@@ -143,7 +142,7 @@ class LatencyLog:
             return 0
         last = [int(batch.timestamps_us()[-1]) for batch in log.read(log.end - 1)]
         # Where it is damaged: too late a time only makes one run more.
-        return max(last or [segment.last_timestamp for segment in log.segments])
+        return max(last or [log.newest_us])
 
     def _find_marks(self) -> None:
         log = self._log
@@ -161,7 +160,9 @@ class LatencyLog:
 class History:
     """What is stored at one moment, in the order of time, read as far as somebody wants it."""
 
-    def __init__(self, log: LocalLog, runs: Sequence[tuple[int, int]], topic: str | None) -> None:
+    def __init__(
+        self, log: PartitionLog, runs: Sequence[tuple[int, int]], topic: str | None
+    ) -> None:
         self._log = log
         self._runs = runs
         self._topic = None if topic is None else pa.scalar(topic.encode())

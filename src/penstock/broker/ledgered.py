@@ -29,8 +29,7 @@ from penstock.delivery.producers import Producers
 from penstock.delivery.queue import Decision, GroupQueue, Policy
 from penstock.delivery.state import GroupState
 from penstock.errors import DiskFull
-from penstock.log.local import LocalLog
-from penstock.log.segment import Segment
+from penstock.log.base import PartitionLog
 from penstock.model.letters import Origin
 from penstock.record.batch import Batch
 
@@ -80,7 +79,7 @@ class LedgeredPartition:
     def __init__(
         self,
         number: int,
-        log: LocalLog,
+        log: PartitionLog,
         journal: Journal,
         policy: Policy,
         clock: Clock,
@@ -111,7 +110,7 @@ class LedgeredPartition:
         """Where they ended before some were stored whose messages may not be done."""
         self._checkpoint_log_bytes = 0
         self._checkpointed: tuple[int, int, list[int]] | None = None
-        self._sized: Segment | None = None
+        self._sized_at = -1  # where the log was sealed then
         self._log_grew = False
         self._frames = 0  # since the last checkpoint; one that two threads count as one is no harm
         self._checkpoint_offset = 0  # the state of producers is that of the frames below, or newer
@@ -156,9 +155,9 @@ class LedgeredPartition:
             return True
 
     def checkpoint_is_due(self) -> bool:
-        active = self.log.segments[-1]
-        if active is not self._sized:  # asked very often: the size of many segments takes a while
-            self._sized = active
+        sealed_end = self.log.sealed_end
+        if sealed_end != self._sized_at:  # asked very often: a size of many files takes a while
+            self._sized_at = sealed_end
             grown_bytes = self.log.size_bytes - self._checkpoint_log_bytes
             self._log_grew = grown_bytes > CHECKPOINT_LOG_BYTES
         return (
@@ -174,7 +173,7 @@ class LedgeredPartition:
 
     def checkpoint(self) -> None:
         """Write down the whole state, so that a restart is quick."""
-        self.log.sync()  # most of it now, so that nobody has to wait for it below
+        self.log.ordered()  # most of it now, so that nobody has to wait for it below
         with self.lock:
             letters_known = self._letters_in_doubt
             if letters_known is None:
@@ -183,7 +182,7 @@ class LedgeredPartition:
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
-                self.log.sync()  # the state below speaks of messages that must not be lost
+                self.log.ordered()  # the state below speaks of messages that must not be lost
             now_ns = self._clock.monotonic_ns()
             for name, queue in self.queues.items():
                 self._note_time(name, queue, now_ns)
@@ -220,7 +219,7 @@ class LedgeredPartition:
             self._letters_in_doubt = self._letters.ends()
         try:
             if self.journal.log.config.fsync != "never":
-                self.journal.log.sync()  # what led to the letters must not be lost before them
+                self.journal.log.ordered()  # what led to the letters must not be lost before them
             for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
             durable = self._carry_out(group, queue, rest)
@@ -324,7 +323,7 @@ class LedgeredPartition:
                     self._carry_out(group, queue, decision)
         if self.queues:
             # Before new messages get the offsets of those that were lost, and last longer.
-            self.journal.log.sync()
+            self.journal.log.ordered()
         log_offset = self._checkpoint_offset = min(log_offset, self.log.end)
         if log_offset == self.log.end:
             self._checkpoint_log_bytes = self.log.size_bytes

@@ -48,29 +48,30 @@ class TopicRetention:
                 self._compact(topic, partition, now_us)
 
     def _compact(self, topic: Topic, partition: Partition, now_us: int) -> None:
-        """Compact a partition if a segment was sealed since that was done last."""
-        newest = partition.log.segments[-1].base_offset
-        if self._compacted_up_to.get(partition) != newest:
+        """Compact a partition if more of it is sealed than when that was done last."""
+        sealed_end = partition.log.sealed_end
+        if self._compacted_up_to.get(partition) != sealed_end:
             with topic.delays.at_rest():
                 partition.checkpoint()  # merged frames no longer tell who sent them
             partition.log.compact(now_us, keyed=True)
-            self._compacted_up_to[partition] = newest
+            self._compacted_up_to[partition] = sealed_end
 
     def next_deadline(self, topic: Topic, now_ns: int) -> int | None:
         """When something grows too old, if nothing comes or is done before."""
-        settings = topic.settings
-        if settings.retention_mode == "consumed" or settings.retention_ms is None:
+        due_us = self.next_due_us(topic)
+        if due_us is None:
             return None
-        oldest_us = [
-            partition.log.segments[0].last_timestamp
-            for partition in topic.partitions
-            if partition.log.end > partition.log.start
-            and len(partition.log.segments) >= settings.keep_segments
-        ]
-        if not oldest_us:
-            return None
-        left_us = min(oldest_us) + settings.retention_ms * 1000 - self._clock.wall_ns() // 1000
+        left_us = due_us - self._clock.wall_ns() // 1000
         return now_ns + (left_us * 1000 + 1000 if left_us > 0 else RETENTION_EVERY_NS)
+
+    def next_due_us(self, topic: Topic) -> int | None:
+        """The same by the wall clock."""
+        settings = topic.settings
+        if settings.retention_mode == "consumed":
+            return None
+        retention = settings.retention()
+        due_us = [partition.log.grows_old_us(retention) for partition in topic.partitions]
+        return min((each for each in due_us if each is not None), default=None)
 
     def _waited_for(self, topic: Topic, partition: Partition) -> list[int]:
         """Where the groups stand that this topic's retention waits for, such as an archive's."""

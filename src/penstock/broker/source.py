@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.delivery.offsets import EMPTY, Int64s, Offsets
+from penstock.log.base import PartitionLog
 from penstock.log.frames import FrameTable
-from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
 from penstock.record.frame import EXPIRES
 from penstock.record.plain import Plain
@@ -29,7 +29,7 @@ class LogSource:
     same place again and again. Any thread may call anything.
     """
 
-    def __init__(self, log: LocalLog) -> None:
+    def __init__(self, log: PartitionLog) -> None:
         self._log = log
         self._tables: tuple[FrameTable, ...] = ()  # those used last first; replaced as a whole
         self._asked_last = Plain(())  # a frame that is handed out a few messages at a time
@@ -39,12 +39,12 @@ class LogSource:
     def scan(self, priority: int, start: int, limit: int, end: int) -> tuple[range | Int64s, int]:
         bit = 1 << priority
         while start < end:
-            segment = self._log.segment_at(start)
-            stop = min(end, segment.next_offset)
+            span = self._log.span_at(start)
+            stop = min(end, span.next_offset)
             if stop <= start:  # lost to damage: go on behind it
                 start = self._log.read(start, 1).next_offset
                 continue
-            if segment.priorities & ~EXPIRES == bit and not segment.generation:
+            if span.priorities & ~EXPIRES == bit and span.is_dense:
                 # The usual case, without reading anything: one priority, and no offset missing.
                 stop = min(stop, start + limit)
                 return range(start, stop), stop

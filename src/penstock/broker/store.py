@@ -14,8 +14,6 @@ topics/<namespace>/<topic>/
 
 from __future__ import annotations
 
-import os
-
 from penstock.broker.catalog import Catalog
 from penstock.broker.delays import Delays
 from penstock.broker.journal import Journal, journal_config
@@ -26,38 +24,26 @@ from penstock.broker.partition import Partition
 from penstock.broker.topic import Topic, moved_ids
 from penstock.clock import Clock
 from penstock.config import LogConfig
-from penstock.log.commit import Committer
-from penstock.log.files import FileSystem
-from penstock.log.local import LocalLog
+from penstock.log.base import PartitionLog
+from penstock.log.engine import Engine
 from penstock.model.names import TopicName
 from penstock.model.settings import TopicSettings
 
 
 class Store:
-    """Opens what lies in a data folder that this process holds the lock of."""
+    """Knows the names of the logs of an engine, and opens what is made of them."""
 
-    def __init__(
-        self,
-        folder: str,
-        files: FileSystem,
-        clock: Clock,
-        committer: Committer | None,
-        free_bytes_min: int,
-    ) -> None:
-        self.folder = folder
-        self._files = files
-        self._clock = clock
-        self._committer = committer
+    def __init__(self, engine: Engine, free_bytes_min: int) -> None:
+        self._engine = engine
+        self._clock: Clock = engine.clock
         self._free_bytes_min = free_bytes_min
-        self.latencies = Latencies(clock, self._latency_log)
+        self.latencies = Latencies(engine.clock, self._latency_log)
 
     def catalog(self) -> Catalog:
-        return Catalog(
-            self._journal(os.path.join(self.folder, "catalog"), LogConfig(fsync="always"))
-        )
+        return Catalog(self._journal("catalog", LogConfig(fsync="always")))
 
     def groups(self) -> Journal:
-        return self._journal(os.path.join(self.folder, "groups"), LogConfig())
+        return self._journal("groups", LogConfig())
 
     def open_topic(
         self, name: TopicName, settings: TopicSettings, letters: DeadLetterStore
@@ -66,11 +52,11 @@ class Store:
             self.open_partition(name, number, settings, letters)
             for number in range(settings.partitions)
         ]
-        folder = os.path.join(self.topic_folder(name), "delays")
+        prefix = f"{topic_prefix(name)}/delays"
         config = settings.log_config(self._free_bytes_min)
         delays = Delays(
-            self._log(os.path.join(folder, "log"), config),
-            self._journal(os.path.join(folder, "journal"), config),
+            self._engine.open(f"{prefix}/log", config),
+            self._journal(f"{prefix}/journal", config),
             self._clock,
             partitions,
             [ids for partition in partitions for ids in moved_ids(partition)],
@@ -80,12 +66,12 @@ class Store:
     def open_partition(
         self, name: TopicName, number: int, settings: TopicSettings, letters: DeadLetterStore
     ) -> Partition:
-        folder = os.path.join(self.topic_folder(name), f"{number:05d}")
+        prefix = f"{topic_prefix(name)}/{number:05d}"
         config = settings.log_config(self._free_bytes_min)
         return Partition(
             number,
-            self._log(os.path.join(folder, "log"), config),
-            self._journal(os.path.join(folder, "ledger"), config),
+            self._engine.open(f"{prefix}/log", config),
+            self._journal(f"{prefix}/ledger", config),
             settings.policy(),
             self._clock,
             letters,
@@ -93,41 +79,25 @@ class Store:
         )
 
     def remove_topic(self, name: TopicName) -> None:
-        self._files.remove_folder(self.topic_folder(name))
+        self._engine.remove(topic_prefix(name))
 
     def remove_strays(self, catalog: Catalog) -> None:
         """Folders of topics that were deleted, or not quite created, when the process ended."""
-        topics = os.path.join(self.folder, "topics")
-        for namespace in self._names(topics):
-            for topic in self._names(os.path.join(topics, namespace)):
+        for namespace in self._engine.names("topics"):
+            for topic in self._engine.names(f"topics/{namespace}"):
                 name = TopicName(namespace, topic)
                 if name not in catalog:
                     self.remove_topic(name)
 
-    def topic_folder(self, name: TopicName) -> str:
-        return os.path.join(self.folder, "topics", name.namespace, name.topic)
-
-    def _latency_log(self, create: bool) -> LocalLog | None:
-        folder = os.path.join(self.folder, "latencies")
-        if not create and not self._names(folder):
+    def _latency_log(self, create: bool) -> PartitionLog | None:
+        if not create and not self._engine.names("latencies"):
             return None
-        return self._log(folder, latency_log_config(self._free_bytes_min))
+        return self._engine.open("latencies", latency_log_config(self._free_bytes_min))
 
-    def _names(self, folder: str) -> list[str]:
-        try:
-            return self._files.list(folder)
-        except FileNotFoundError:
-            return []
+    def _journal(self, name: str, config: LogConfig) -> Journal:
+        return Journal(self._engine.open(name, journal_config(config)))
 
-    def _log(self, folder: str, config: LogConfig) -> LocalLog:
-        return LocalLog.open(
-            folder,
-            config,
-            clock=self._clock,
-            files=self._files,
-            committer=self._committer,
-            lock=False,
-        )
 
-    def _journal(self, folder: str, config: LogConfig) -> Journal:
-        return Journal(self._log(folder, journal_config(config)))
+def topic_prefix(name: TopicName) -> str:
+    """Below which the logs of a topic are."""
+    return f"topics/{name.namespace}/{name.topic}"

@@ -180,7 +180,7 @@ class Topic:
 
     def checkpoint(self) -> None:
         """Write down the state of every partition, so that the next start is quick."""
-        self.delays.sync()
+        self.delays.ordered()
         for partition in self.partitions:
             partition.checkpoint()
 

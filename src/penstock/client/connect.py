@@ -93,12 +93,13 @@ def _open_folder(target: str | os.PathLike[str], options: ConnectOptions) -> Loc
     from penstock.broker.api import Api  # noqa: PLC0415
     from penstock.broker.broker import Broker, BrokerConfig  # noqa: PLC0415
     from penstock.client.local_link import LocalLink  # noqa: PLC0415
+    from penstock.log.local_engine import LocalEngine  # noqa: PLC0415
 
     if options.api_key is not None or options.tls_ca is not None:
         raise InvalidInput("api_key and tls_ca are for a server; a folder needs neither")
     _check_flag(options.auto_create)
     topic_name("any", options.namespace)  # before a folder is made and locked for nothing
-    broker = Broker(_text(target), BrokerConfig(auto_create=options.auto_create))
+    broker = Broker(LocalEngine(_text(target)), BrokerConfig(auto_create=options.auto_create))
     return LocalLink(Api(broker))
 
 

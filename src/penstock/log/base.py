@@ -9,8 +9,10 @@ from typing import NamedTuple, Protocol
 import msgspec
 import pyarrow as pa
 
-from penstock.config import LogConfig
+from penstock.config import LogConfig, Retention
+from penstock.log.frames import FrameTable
 from penstock.record.batch import Batch, Message
+from penstock.record.frame import FrameHeader
 from penstock.record.schema import READ_SCHEMA
 from penstock.record.writing import NOBODY, Writer
 
@@ -79,12 +81,34 @@ class Batches:
         return [message for batch in self.batches for message in batch.messages()]
 
 
-class Log(Protocol):
-    """An append-only sequence of messages, each at its offset.
+class Span(Protocol):
+    """Neighbouring offsets of which a log knows something together, without reading them."""
+
+    @property
+    def next_offset(self) -> int:
+        """One past the last."""
+        ...
+
+    @property
+    def priorities(self) -> int:
+        """A bit for each priority, and for expiry, that occurs."""
+        ...
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether there is a message at each of the offsets."""
+        ...
+
+
+class PartitionLog(Protocol):
+    """An append-only sequence of messages, each at its offset: what a broker uses of a log.
 
     Calls are synchronous and short; waiting for durability is a future. One thread at a time
     writes (appends are serialised), any number read without a lock.
     """
+
+    @property
+    def config(self) -> LogConfig: ...
 
     @property
     def start(self) -> int:
@@ -101,24 +125,109 @@ class Log(Protocol):
         """What an fsync (or the cluster) has confirmed; everything below never changes."""
         ...
 
-    def append(
-        self,
-        batch: Batch,
-        by: Writer = NOBODY,
-        *,
-        keep_ids: bool = False,
-    ) -> Appended: ...
+    @property
+    def sealed_end(self) -> int:
+        """Below it nothing is appended any more, and files are full: what compaction looks at."""
+        ...
+
+    @property
+    def newest_us(self) -> int:
+        """The largest timestamp of a message; before all times if there is none."""
+        ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What was found damaged since the log was opened, by offset."""
+        ...
+
+    # Writing.
+
+    def append(self, batch: Batch, by: Writer = NOBODY, *, keep_ids: bool = False) -> Appended:
+        """Store a batch as one. `keep_ids` is for messages that come from another log."""
+        ...
+
+    def append_value(self, value: bytes) -> Future[None]:
+        """Append a message that is only a value; when it is durable. For journals."""
+        ...
+
+    def sync(self) -> None:
+        """Make everything durable that was appended so far, whatever the policy."""
+        ...
+
+    def sync_soon(self) -> Future[None]:
+        """A future for when everything that was appended so far is durable."""
+        ...
+
+    def ordered(self) -> None:
+        """What was appended here before must be durable before what is appended next, anywhere.
+
+        An fsync where each log has files of its own; nothing where all logs share one order.
+        """
+        ...
+
+    def roll(self) -> None:
+        """Let what comes next begin a file of its own, so that all before can be dropped."""
+        ...
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Go on with other settings, from the next append on."""
+        ...
+
+    def close(self) -> None: ...
+
+    # Reading.
 
     def read(self, offset: int, max_bytes: int = 4 << 20) -> Batches:
         """Messages from an offset on: at least one frame's if there are any, up to `max_bytes`."""
+        ...
+
+    def frames(self, offset: int, max_bytes: int) -> FrameTable:
+        """What frames there are from an offset on, without their messages: about `max_bytes`."""
         ...
 
     def find(self, timestamp_us: int) -> int:
         """The first offset whose message is at or after a time; `end` if there is none."""
         ...
 
+    def headers(self, offset: int) -> Iterator[FrameHeader]:
+        """The headers of the frames from the one of an offset on; for recoveries."""
+        ...
+
+    def span_at(self, offset: int) -> Span:
+        """What is known of an offset and its neighbours."""
+        ...
+
+    def next_block(self, offset: int, priorities: int) -> int:
+        """The first offset from here on near which one of these priorities may be."""
+        ...
+
+    def priorities_between(self, start: int, end: int) -> int:
+        """A bit for each priority, and for expiry, that may occur; one too many is possible."""
+        ...
+
+    # Forgetting.
+
     def trim(self, before: int) -> None:
         """Forget every offset below `before`, for good."""
+        ...
+
+    def retain(self, retention: Retention, now_us: int) -> int:
+        """Forget what the limits say; returns 0 if that was nothing."""
+        ...
+
+    def kept_from(self, retention: Retention, now_us: int) -> tuple[int, int]:
+        """Where the log starts if the limits are applied, and how many files go."""
+        ...
+
+    def grows_old_us(self, retention: Retention) -> int | None:
+        """When something reaches the age limit next; None: nothing that is here ever does."""
+        ...
+
+    def compact(self, now_us: int, *, keyed: bool = False) -> object:
+        """Rewrite what is sealed without what nobody needs. Appends and reads go on meanwhile."""
         ...
 
 

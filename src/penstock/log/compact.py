@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import DiskFull, LogClosed, LogError, OffsetOutOfRange
+from penstock.errors import DiskFull, LogClosed, LogError, OffsetOutOfRange, TooManyOpenFiles
 from penstock.log.files import File, FileSystem, is_out_of_room
 from penstock.log.index import SegmentIndex
 from penstock.log.recovery import remove_segments, seal
@@ -198,7 +198,7 @@ class _Rewrite:
         except (OSError, LogClosed) as exc:
             with suppress(OSError):  # what stays behind is removed at the next open
                 self.files.remove(path + ".tmp")
-            if isinstance(exc, FileNotFoundError | LogClosed):
+            if isinstance(exc, FileNotFoundError | LogClosed | TooManyOpenFiles):
                 raise
             error = DiskFull if is_out_of_room(exc) else LogError
             raise error(f"{path}: compaction stopped, nothing is lost: {exc}") from exc

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.config import LogConfig
-from penstock.errors import LogClosed, LogFailed
+from penstock.errors import LogClosed, LogError, LogFailed, TooManyOpenFiles
 from penstock.log.base import DONE
 from penstock.log.commit import Committer
+from penstock.log.descriptors import is_out_of_descriptors
 from penstock.log.files import File, FileSystem, is_out_of_room
 from penstock.log.marks import DurableMark
 from penstock.log.reader import SegmentReader
@@ -18,6 +20,8 @@ from penstock.log.recovery import seal
 from penstock.log.segment import Segment
 
 _logger = logging.getLogger("penstock.log")
+
+_NO_DESCRIPTOR_PAUSE_MS = 100  # before a commit is tried again for which there was none
 
 
 class Unsynced(NamedTuple):
@@ -70,6 +74,10 @@ class DurableLog(SegmentReader):
         if self._failure:
             raise self._failure
 
+    def ordered(self) -> None:
+        """Each log has its own files, which a power cut may leave in any order: fsync."""
+        self.sync()
+
     def sync_soon(self) -> Future[None]:
         """A future for when everything that was appended so far is durable."""
         with self._write_lock:
@@ -100,10 +108,12 @@ class DurableLog(SegmentReader):
         return durable
 
     def _commit_all(self) -> None:
-        self._commit(active_too=True)
+        with suppress(TooManyOpenFiles):  # then a later one is planned
+            self._commit(active_too=True)
 
     def _commit_sealed(self) -> None:
-        self._commit(active_too=self.config.fsync == "always")
+        with suppress(TooManyOpenFiles):
+            self._commit(active_too=self.config.fsync == "always")
 
     def _commit(self, *, active_too: bool) -> None:
         """Sync what was written before now, raise `durable_end`, and tell those who wait for it."""
@@ -121,9 +131,17 @@ class DurableLog(SegmentReader):
                 if self._failure:
                     raise self._failure
                 if unsynced or target > self._durable_end:
-                    self._sync_and_seal(unsynced, active if active_too else None)
+                    try:
+                        self._sync_and_seal(unsynced, active if active_too else None)
+                    except OSError as exc:
+                        if is_out_of_descriptors(exc):
+                            raise TooManyOpenFiles(self.folder) from exc
+                        raise
                     self._durable_end = target
                     self._mark.write(target)
+            except TooManyOpenFiles:
+                self._commit_later(done, _NO_DESCRIPTOR_PAUSE_MS)
+                raise
             except (OSError, LogFailed) as exc:
                 failure = exc if isinstance(exc, LogFailed) else self._fail(exc)
                 if done:
@@ -135,13 +153,13 @@ class DurableLog(SegmentReader):
         if done:
             done.set_result(None)
 
-    def _commit_later(self, done: Future[None] | None) -> None:
+    def _commit_later(self, done: Future[None] | None, delay_ms: int = 0) -> None:
         with self._write_lock:
             if self._round is None:
                 self._round = done
             elif done:
                 self._round.add_done_callback(lambda newer: _copy_outcome(newer, done))
-            self.committer.schedule(0, self._commit_all)
+            self.committer.schedule(delay_ms, self._commit_all)
             self._commit_is_due = True
 
     def _sync_and_seal(self, unsynced: list[Unsynced], active: File | None) -> None:
@@ -165,7 +183,8 @@ class DurableLog(SegmentReader):
             except OSError as exc:
                 # The messages are safe. The index stays in memory, and is made again at open.
                 _logger.warning("no index for %s: %s", segment.path, exc)
-                if not is_out_of_room(exc):  # a disk that fails here fails elsewhere: stop
+                # A disk that fails here fails elsewhere: stop.
+                if not is_out_of_room(exc) and not is_out_of_descriptors(exc):
                     failed = exc
         if failed:
             raise failed
@@ -184,6 +203,11 @@ class DurableLog(SegmentReader):
         self.check_open()
         if self._failure:
             raise self._failure
+
+    def _stopped_by(self, exc: OSError) -> LogError:
+        """The error to raise after one of the operating system's. The log stops, unless there
+        were only no descriptors left, so that nothing happened at all."""
+        return TooManyOpenFiles(self.folder) if is_out_of_descriptors(exc) else self._fail(exc)
 
     def _fail(self, exc: BaseException) -> LogFailed:
         if self._failure is None:

@@ -8,13 +8,14 @@ whose crash behaviour matters, no more: what is not followed by `sync` (for a fi
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -22,12 +23,27 @@ import pyarrow as pa
 
 from penstock.errors import DataFolderInUse
 from penstock.forks import abandon_in_children
+from penstock.log.descriptors import SHARED, Descriptor
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 _PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
 _WINDOW_BYTES_MAX = 4 << 20  # what is mapped ahead, at most
 _WINDOWS_MAX = 8  # that are remembered, so at most 32 MB
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_mmap, _munmap = _LIBC.mmap, _LIBC.munmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (
+    ctypes.c_void_p,  # address: the kernel chooses
+    ctypes.c_size_t,  # length
+    ctypes.c_int,  # protection
+    ctypes.c_int,  # flags
+    ctypes.c_int,  # descriptor
+    ctypes.c_long,  # where in the file
+)
+_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -139,38 +155,52 @@ def write_synced(files: FileSystem, path: str, data: Buffer) -> None:
 class DiskFile:
     """A real file, by its descriptor. Writes name their position, so none depends on another."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._fd = fd
+    def __init__(self, descriptor: Descriptor, size: int) -> None:
+        self._descriptor = descriptor
         self.size = size
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        size = self.size
-        if len(buffers) == 1:
-            data = buffers[0]
-            written, wanted = os.pwrite(self._fd, data, size), len(data)
-        else:
-            written, wanted = os.pwritev(self._fd, buffers, size), sum(map(len, buffers))
+        size, descriptor = self.size, self._descriptor
+        with descriptor.lock:
+            fd = descriptor.fd if descriptor.fd >= 0 else descriptor.reopen()
+            descriptor.is_recent = True
+            if len(buffers) == 1:
+                data = buffers[0]
+                written, wanted = os.pwrite(fd, data, size), len(data)
+            else:
+                written, wanted = os.pwritev(fd, buffers, size), sum(map(len, buffers))
         self.size = size + written
         if written < wanted:  # rare: a signal or a nearly full disk cuts a write short
             self.overwrite(self.size, b"".join(map(bytes, buffers))[written:])
 
     def overwrite(self, position: int, data: Buffer) -> None:
         rest = memoryview(data)
-        while rest:
-            written = os.pwrite(self._fd, rest, position)
-            position += written
-            rest = rest[written:]
+        with self._pinned() as fd:
+            while rest:
+                written = os.pwrite(fd, rest, position)
+                position += written
+                rest = rest[written:]
         self.size = max(self.size, position)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        with self._pinned() as fd:
+            os.ftruncate(fd, size)
         self.size = size
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        with self._pinned() as fd:
+            os.fdatasync(fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._descriptor.close()
+
+    @contextmanager
+    def _pinned(self) -> Iterator[int]:
+        fd = self._descriptor.pin()
+        try:
+            yield fd
+        finally:
+            self._descriptor.unpin()
 
 
 class DiskLock:
@@ -224,14 +254,15 @@ class DiskFiles:
             self.sync_folder(os.path.dirname(path))
 
     def list(self, folder: str) -> list[str]:
-        return sorted(os.listdir(folder))
+        return sorted(SHARED.give_way(os.listdir, folder))
 
     def create(self, path: str) -> DiskFile:
-        return DiskFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), 0)
+        fd = _open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        return DiskFile(Descriptor(SHARED, path, fd), 0)
 
     def open(self, path: str) -> DiskFile:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        return DiskFile(fd, os.fstat(fd).st_size)
+        fd = _open(path, os.O_RDWR)
+        return DiskFile(Descriptor(SHARED, path, fd), os.fstat(fd).st_size)
 
     def map(self, path: str, position: int, length: int) -> memoryview:
         known = self._windows.get(path)
@@ -252,7 +283,8 @@ class DiskFiles:
         return window.view[position - window.start :][:length]
 
     def read(self, path: str, length: int = -1, position: int = 0) -> bytes:
-        with open(path, "rb", buffering=0) as file:
+        fd = _open(path, os.O_RDONLY)
+        with open(fd, "rb", buffering=0) as file:
             file.seek(position)
             return file.read(length) or b""
 
@@ -269,11 +301,11 @@ class DiskFiles:
     def remove_folder(self, folder: str) -> None:
         self._windows.clear()
         with suppress(FileNotFoundError):
-            shutil.rmtree(folder)
+            SHARED.give_way(shutil.rmtree, folder)
             self.sync_folder(os.path.dirname(folder))
 
     def sync_folder(self, folder: str) -> None:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -284,7 +316,7 @@ class DiskFiles:
         return room.f_bavail * room.f_frsize
 
     def lock(self, folder: str, owner: str) -> DiskLock:
-        fd = os.open(os.path.join(folder, "LOCK"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = _open(os.path.join(folder, "LOCK"), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -297,21 +329,43 @@ class DiskFiles:
 
 
 def _map(path: str, position: int, length: int) -> _Window:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = _open(path, os.O_RDONLY)
     try:
         status = os.fstat(fd)
         end = min(position + length, status.st_size)
         if end <= position:
             return _Window(status.st_ino, position, position, memoryview(b""))
         start = position - position % _PAGE_BYTES
-        # Populated at once: a fault for every page costs more than reading the pages.
-        mapped = mmap.mmap(
-            fd,
-            end - start,
-            flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
-            prot=mmap.PROT_READ,
-            offset=start,
-        )
+        view = _map_pages(fd, start, end - start)
     finally:
         os.close(fd)
-    return _Window(status.st_ino, start, end, memoryview(mapped))
+    return _Window(status.st_ino, start, end, view)
+
+
+class _Mapping:
+    """Mapped memory, until nobody looks at it any more."""
+
+    __slots__ = ("_address", "_length")
+
+    def __init__(self, address: int, length: int) -> None:
+        self._address = address
+        self._length = length
+
+    def __del__(self, munmap: Callable[[int, int], int] = _munmap) -> None:
+        munmap(self._address, self._length)
+
+
+def _map_pages(fd: int, start: int, length: int) -> memoryview:
+    """Not by `mmap.mmap`, which keeps a descriptor for as long as somebody holds a message."""
+    # Populated at once: a fault for every page costs more than reading the pages.
+    flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+    address = _mmap(None, length, mmap.PROT_READ, flags, fd, start)
+    if address == _MAP_FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    mapped = pa.foreign_buffer(address, length, _Mapping(address, length))
+    return memoryview(mapped).cast("B")
+
+
+def _open(path: str, flags: int) -> int:
+    return SHARED.give_way(os.open, path, flags | os.O_CLOEXEC, 0o644)

@@ -20,11 +20,13 @@ from penstock.errors import (
     FrameError,
     LogError,
     LogFailed,
+    TooManyOpenFiles,
 )
 from penstock.forks import abandon_in_children
 from penstock.log.base import DONE, Appended
 from penstock.log.commit import SHARED, Committer
 from penstock.log.compact import Compaction, compact
+from penstock.log.descriptors import is_out_of_descriptors
 from penstock.log.durable import DurableLog, Unsynced
 from penstock.log.files import DiskFiles, File, FileSystem, is_out_of_room
 from penstock.log.index import NO_TIME, SegmentIndex
@@ -116,6 +118,8 @@ class LocalLog(DurableLog):
             files.make_folder(folder)
             self._folder_lock = files.lock(folder, _this_process()) if lock else None
         except OSError as exc:
+            if is_out_of_descriptors(exc):
+                raise TooManyOpenFiles(folder) from exc
             raise LogError(f"{folder} cannot be the folder of a log: {exc}") from exc
         try:
             found = recover(files, folder, config.index_interval_bytes)
@@ -128,6 +132,8 @@ class LocalLog(DurableLog):
                 raise
             if is_out_of_room(exc):
                 raise DiskFull(f"{folder}: no room to open the log: {exc}") from exc
+            if is_out_of_descriptors(exc):
+                raise TooManyOpenFiles(folder) from exc
             raise LogFailed(folder, exc) from exc
         self._list = SegmentList.of(found.segments)
         self._active, self._active_file = found.segments[-1], found.active
@@ -213,7 +219,7 @@ class LocalLog(DurableLog):
             try:
                 write_start(self._files, self.folder, before)
             except OSError as exc:
-                raise self._fail(exc) from exc
+                raise self._stopped_by(exc) from exc
             with self._write_lock:
                 self._start = before
                 segments = self._list.segments
@@ -247,6 +253,17 @@ class LocalLog(DurableLog):
             count -= 1
         dropped = len(segments) - count
         return (segments[dropped].base_offset if dropped else self._start), dropped
+
+    def grows_old_us(self, retention: Retention) -> int | None:
+        """When the oldest segment reaches the age limit; None if it is kept for ever."""
+        segments = self._list.segments
+        if (
+            retention.age_ms is None
+            or self._end <= self._start
+            or len(segments) < retention.segments_min
+        ):
+            return None
+        return segments[0].last_timestamp + retention.age_ms * 1000
 
     def compact(self, now_us: int, *, keyed: bool = False) -> Compaction:
         """Rewrite sealed segments without what nobody needs. Appends and reads go on meanwhile."""
@@ -296,7 +313,10 @@ class LocalLog(DurableLog):
             self._closed = True
         with self._compact_lock:  # a compaction sees that it is to end, and leaves nothing undone
             pass
-        self._commit(active_too=True)
+        try:
+            self._commit(active_too=True)
+        except TooManyOpenFiles as exc:
+            self._fail(exc)
         with self._commit_lock:
             if self._released:
                 return
@@ -388,18 +408,18 @@ class LocalLog(DurableLog):
         try:
             self._active_file.truncate(self._active.size_bytes)
         except OSError as worse:
-            return self._fail(worse)
+            return self._stopped_by(worse)  # or the next append removes it
         if is_out_of_room(exc):
             self._roomy_until = 0
             return DiskFull(f"{self.folder}: no room for {frame.frame_bytes} bytes")
-        return self._fail(exc)
+        return self._stopped_by(exc)
 
     def _cut_uncounted(self) -> None:
         """Remove what an interrupted append (Ctrl-C) left behind the last frame: it never was."""
         try:
             self._active_file.truncate(self._active.size_bytes)
         except OSError as exc:
-            raise self._fail(exc) from exc
+            raise self._stopped_by(exc) from exc
         self._uncounted = False
 
     def _roll(self) -> None:
@@ -412,7 +432,7 @@ class LocalLog(DurableLog):
         except OSError as exc:
             if is_out_of_room(exc):
                 raise DiskFull(f"{self.folder}: no room for a new segment") from exc
-            raise self._fail(exc) from exc
+            raise self._stopped_by(exc) from exc
         sealed = Unsynced(self._active, self._active_file)
         try:
             self._go_on_in(segment, file, sealed)

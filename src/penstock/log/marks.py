@@ -9,6 +9,7 @@ import struct
 from crc32c import crc32c
 
 from penstock.errors import DiskFull
+from penstock.log.descriptors import is_out_of_descriptors
 from penstock.log.files import FileSystem, is_out_of_room, write_durably
 
 DURABLE_FILE = "durable"
@@ -38,7 +39,7 @@ class DurableMark:
         try:
             self._file.overwrite(0, encode_mark(offset))
         except OSError as exc:
-            if not is_out_of_room(exc):
+            if not is_out_of_room(exc) and not is_out_of_descriptors(exc):
                 raise
             _logger.warning("%s: readers outside see the last commit later: %s", self._folder, exc)
 

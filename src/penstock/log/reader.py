@@ -89,6 +89,15 @@ class SegmentReader:
         return self._list.segments
 
     @property
+    def sealed_end(self) -> int:
+        """Where the segment begins that is written to."""
+        return self._list.bases[-1]
+
+    @property
+    def newest_us(self) -> int:
+        return max(segment.last_timestamp for segment in self._list.segments)
+
+    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self._list.segments)
 
@@ -142,7 +151,7 @@ class SegmentReader:
                 self._moved_on()
         raise LogError(f"{self.folder}: its files change faster than they can be read")
 
-    def segment_at(self, offset: int) -> Segment:
+    def span_at(self, offset: int) -> Segment:
         """The segment in which an offset lies."""
         segments = self._list
         return segments.segments[segments.at(offset)]
@@ -321,7 +330,7 @@ class SegmentReader:
 
     def _report_frame(self, header: FrameHeader, error: FrameError) -> None:
         """The rows of a frame are not what its header says."""
-        name, first = self.segment_at(header.base_offset).name, header.base_offset
+        name, first = self.span_at(header.base_offset).name, header.base_offset
         self._report(Damage(name, error.position, first, header.next_offset, error.reason))
 
     def _moved_on(self) -> None:

@@ -74,6 +74,11 @@ class Segment:
         return self.tail[1] <= SEGMENT_HEADER_BYTES
 
     @property
+    def is_dense(self) -> bool:
+        """Whether there is a message at each offset: compaction leaves gaps."""
+        return not self.generation
+
+    @property
     def name(self) -> str:
         return os.path.basename(self.path)
 

@@ -44,6 +44,7 @@ STATUS = {
     "broker_closed": 503,
     "unavailable": 503,
     "keys_unreadable": 503,
+    "too_many_open_files": 503,
     "disk_full": 507,
 }
 """The status of each code; 500 for the others, which tell of trouble on the server."""

@@ -90,7 +90,7 @@ class MeteredFiles(DiskFiles):
 
 class _MeteredFile(DiskFile):
     def __init__(self, file: DiskFile, files: MeteredFiles) -> None:
-        super().__init__(file._fd, file.size)
+        super().__init__(file._descriptor, file.size)
         self._files = files
 
     def append(self, buffers: Sequence[Buffer]) -> None:

@@ -27,6 +27,7 @@ from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.config import ServerConfig
 from penstock.errors import InvalidInput, PortInUse
+from penstock.log.local_engine import LocalEngine
 from penstock.server.access_log import AccessLog
 from penstock.server.app import app_of
 from penstock.server.door import Door
@@ -53,11 +54,8 @@ def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> N
         owner = f"the server at {url} (process {os.getpid()} on {socket.gethostname()})"
         files = MeteredFiles()
         broker = Broker(
-            config.data,
-            BrokerConfig(
-                auto_create=config.auto_create, owner=owner, free_bytes_min=config.free_bytes_min
-            ),
-            files=files,
+            LocalEngine(config.data, owner=owner, files=files),
+            BrokerConfig(auto_create=config.auto_create, free_bytes_min=config.free_bytes_min),
         )
         with broker:
             log = AccessLog(sys.stdout.buffer, failures_only=config.log_level != "info")

@@ -23,7 +23,7 @@ from penstock.client.local_link import LocalLink
 from penstock.clock import ManualClock
 from penstock.durations import Duration, parse_ns
 from penstock.errors import InvalidInput
-from penstock.log.memory import MemoryFiles
+from penstock.log.memory_engine import MemoryEngine
 from penstock.model.letters import Letter
 from penstock.model.published import Delayed, Published
 from penstock.worker.bench_feeders import BenchFeeder, BenchStream, Handled
@@ -49,10 +49,8 @@ class TestBench:
         self._app = app
         self.clock = ManualClock()
         self._broker = Broker(
-            "/bench",
+            MemoryEngine(clock=self.clock),
             BrokerConfig(auto_create=True, free_bytes_min=0),
-            clock=self.clock,
-            files=MemoryFiles(),
             housekeeping=False,
         )
         link = LocalLink(Api(self._broker))

@@ -9,6 +9,7 @@ from pathlib import Path
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.broker.dead_letters import Letter
 from penstock.clock import ManualClock
+from penstock.log.local_engine import LocalEngine
 from penstock.model.names import TopicName
 from tests.integration.broker.doomed import GROUPS, ONCE, STREAM_GROUP, TOPICS
 from tests.integration.broker.fates import DELIVERIES_MAX, Fates
@@ -85,8 +86,8 @@ class Heard:
         """Open what the last life left, and take everything out of it."""
         clock = ManualClock(time.time_ns(), time.monotonic_ns())
         config = BrokerConfig(free_bytes_min=0)
-        files = QuickFiles()
-        with Broker(folder, config, clock=clock, files=files, housekeeping=False) as broker:
+        engine = LocalEngine(folder, clock=clock, files=QuickFiles())
+        with Broker(engine, config, housekeeping=False) as broker:
             letters = {topic: _letters(broker, topic) for topic in TOPICS}
             for topic in TOPICS:
                 self._check_log(topic, _log(broker, topic), _waiting(broker, topic))

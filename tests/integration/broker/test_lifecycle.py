@@ -18,9 +18,10 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.broker.broker import Broker, BrokerConfig
+from penstock.broker.broker import Broker
 from penstock.errors import BrokerClosed, DataFolderInUse, LogFailed
 from penstock.log.inspect import inspect_log
+from penstock.log.local_engine import LocalEngine
 from tests.integration.broker.world import World, take, until, values
 
 ROOT = Path(__file__).parents[3]
@@ -264,18 +265,18 @@ def test_a_second_process_is_told_who_has_the_folder(tmp_path: Path) -> None:
 
 def test_a_second_broker_in_the_same_process_is_refused_too(sync: World) -> None:
     with pytest.raises(DataFolderInUse, match=f"process {os.getpid()}"):
-        Broker(sync.folder)
+        Broker(LocalEngine(sync.folder))
     sync.close()
-    Broker(sync.folder).close()
+    Broker(LocalEngine(sync.folder)).close()
 
 
 def test_the_owner_may_leave_an_address(tmp_path: Path) -> None:
-    config = BrokerConfig(owner="the server at http://localhost:8080")
+    engine = LocalEngine(tmp_path / "data", owner="the server at http://localhost:8080")
     with (
-        Broker(tmp_path / "data", config),
+        Broker(engine),
         pytest.raises(DataFolderInUse, match="in use by the server at http://localhost:8080"),
     ):
-        Broker(tmp_path / "data")
+        LocalEngine(tmp_path / "data")
 
 
 def test_a_folder_that_cannot_be_opened_is_not_left_locked(

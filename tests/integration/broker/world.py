@@ -13,6 +13,7 @@ from typing import Any
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.clock import ManualClock
 from penstock.log.files import Buffer, DiskFile, DiskFiles, FileSystem
+from penstock.log.local_engine import LocalEngine
 from penstock.model.names import TopicName
 from tests.integration.broker.doors import DOORS, Door
 
@@ -43,9 +44,8 @@ class World:
         self._open()
 
     def _open(self) -> None:
-        self.broker = Broker(
-            self.folder, self._config, clock=self.clock, files=self.files, housekeeping=False
-        )
+        engine = LocalEngine(self.folder, clock=self.clock, files=self.files)
+        self.broker = Broker(engine, self._config, housekeeping=False)
         self._current = DOORS[self._door](self.broker, self._namespace)
         self.ps = self._current.client
 
@@ -118,7 +118,7 @@ class QuickFiles(DiskFiles):
 
 class _QuickFile(DiskFile):
     def __init__(self, files: QuickFiles, path: str, file: DiskFile) -> None:
-        super().__init__(file._fd, file.size)
+        super().__init__(file._descriptor, file.size)
         self._files = files
         self._path = path
 

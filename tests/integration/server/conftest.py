@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.broker.broker import Broker, BrokerConfig
+from penstock.log.local_engine import LocalEngine
 from tests.integration.broker.world import QuickFiles
 from tests.integration.server.asking import Http
 from tests.integration.server.running import RunningServer
@@ -18,7 +19,7 @@ from tests.integration.server.running import RunningServer
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     config = BrokerConfig(free_bytes_min=0)
-    with Broker(tmp_path / "data", config, files=QuickFiles()) as broker:
+    with Broker(LocalEngine(tmp_path / "data", files=QuickFiles()), config) as broker:
         yield broker
 
 

@@ -26,6 +26,7 @@ from penstock.broker.broker import Broker
 from penstock.cli.serve import _JsonLines
 from penstock.clock import ManualClock
 from penstock.errors import BrokerClosed, DataFolderInUse, InvalidInput, ProtocolError, Unavailable
+from penstock.log.local_engine import LocalEngine
 from penstock.server.access_log import AccessLog
 from penstock.server.keys import KeyStore
 from tests.integration.broker.world import Background, QuickFiles, until
@@ -72,7 +73,9 @@ def test_metrics_tell_how_long_messages_take(tmp_path: Path) -> None:
     clock = ManualClock()
     orders, waits_s = "/v1/namespaces/shop/topics/orders", (0.0003, 0.5, 3.0, 20_000.0)
     with (
-        Broker(tmp_path / "data", clock=clock, files=QuickFiles(), housekeeping=False) as broker,
+        Broker(
+            LocalEngine(tmp_path / "data", clock=clock, files=QuickFiles()), housekeeping=False
+        ) as broker,
         RunningServer(broker) as server,
         Http(server.port) as http,
     ):

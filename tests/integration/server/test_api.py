@@ -13,6 +13,7 @@ from penstock.client.remote import operations
 
 from penstock.broker.broker import Broker
 from penstock.clock import ManualClock
+from penstock.log.local_engine import LocalEngine
 from penstock.model.names import topic_name
 from penstock.record.batch import Batch
 from tests.integration.broker.world import Background, QuickFiles, until
@@ -396,7 +397,9 @@ def test_latencies_come_in_pages_of_whole_minutes(tmp_path: Path) -> None:
     clock = ManualClock()
     name = topic_name("orders")
     with (
-        Broker(tmp_path / "data", clock=clock, files=QuickFiles(), housekeeping=False) as broker,
+        Broker(
+            LocalEngine(tmp_path / "data", clock=clock, files=QuickFiles()), housekeeping=False
+        ) as broker,
         RunningServer(broker) as server,
         Http(server.port) as http,
     ):

@@ -14,6 +14,7 @@ import pytest
 import penstock
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.log.files import DiskFile
+from penstock.log.local_engine import LocalEngine
 from tests.integration.broker.world import QuickFiles, until
 from tests.integration.server.running import RunningServer
 
@@ -37,7 +38,7 @@ class SlowFiles(QuickFiles):
 
 class _SlowFile(DiskFile):
     def __init__(self, files: SlowFiles, file: DiskFile) -> None:
-        super().__init__(file._fd, file.size)
+        super().__init__(file._descriptor, file.size)
         self._files = files
 
     def sync(self) -> None:
@@ -53,7 +54,8 @@ def files() -> SlowFiles:
 @pytest.fixture
 def server(tmp_path: Path, files: SlowFiles) -> Iterator[RunningServer]:
     config = BrokerConfig(free_bytes_min=0)
-    with Broker(tmp_path / "data", config, files=files) as broker, RunningServer(broker) as server:
+    engine = LocalEngine(tmp_path / "data", files=files)
+    with Broker(engine, config) as broker, RunningServer(broker) as server:
         yield server
         files.go.set()
 

@@ -202,7 +202,7 @@ def test_the_priorities_of_a_stretch_are_known_without_reading_it(open_log: Open
     assert log.priorities_between(0, 1) == 1 << 3
     assert log.priorities_between(1, 2) == 1 << 0 | EXPIRES
     assert log.priorities_between(0, 2) == 1 << 3 | 1 << 0 | EXPIRES
-    assert [log.segment_at(offset).base_offset for offset in (0, 1)] == [0, 1]
+    assert [log.span_at(offset).base_offset for offset in (0, 1)] == [0, 1]
 
 
 def test_an_empty_batch_is_refused(open_log: Opener) -> None:

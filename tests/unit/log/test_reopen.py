@@ -27,7 +27,7 @@ def filled(open_log: Opener, count: int = 30, roll_every: int = 10) -> LocalLog:
 
 def frame_at(log: LocalLog, offset: int) -> tuple[str, int]:
     """In which file a message lies, and where its frame begins."""
-    segment = log.segment_at(offset)
+    segment = log.span_at(offset)
     before = [h.frame_bytes for h in log.headers(segment.base_offset) if h.base_offset < offset]
     return segment.name, SEGMENT_HEADER_BYTES + sum(before)
 

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.errors import Unavailable
+from penstock.log.local_engine import LocalEngine
 from penstock.model.names import topic_name
 from penstock.record.batch import Batch
 from penstock.server.polls import Poll, Polls
@@ -20,7 +21,7 @@ Test = Callable[[Broker, Polls], Coroutine[Any, Any, None]]
 
 
 def run(tmp_path: Path, test: Test, polls_max: int = 100) -> None:
-    with Broker(tmp_path / "data", BrokerConfig(free_bytes_min=0)) as broker:
+    with Broker(LocalEngine(tmp_path / "data"), BrokerConfig(free_bytes_min=0)) as broker:
         broker.create_topic(ORDERS, {})
 
         async def main() -> None:

@@ -13,6 +13,7 @@ import pytest
 from penstock.broker.broker import Broker
 from penstock.client.client import Client
 from penstock.clock import ManualClock
+from penstock.log.local_engine import LocalEngine
 from penstock.spark.pipelines.latencies import LATENCIES, LatencyTable
 
 BEGAN = datetime(2023, 11, 14, 22, 13, tzinfo=UTC)
@@ -23,7 +24,7 @@ class Shop:
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
-        self.broker = Broker(folder, clock=self.clock, housekeeping=False)
+        self.broker = Broker(LocalEngine(folder, clock=self.clock), housekeeping=False)
         self.client = Client(self.broker, "default")
         self.client.create_topic("orders")
 
