@@ -215,7 +215,7 @@ def test_a_file_that_is_no_segment_has_no_frames(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing of ours\n" * 20)
     done = run("inspect", "--verify", tmp_path / "notes.txt")
     assert done.returncode == 1
-    assert "magic number is missing" in done.stdout
+    assert "header of the segment is damaged" in done.stdout
     assert "Traceback" not in done.stderr
 
 
