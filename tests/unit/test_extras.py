@@ -15,7 +15,7 @@ PROJECT = tomllib.loads((SRC.parent / "pyproject.toml").read_text("utf-8"))["pro
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 CODE_OF = {
-    "remote": ("penstock.client.remote",),
+    "remote": ("penstock.client.http",),
     "cli": ("penstock.cli", "penstock.configuration"),
     "server": ("penstock.server",),
     "spark": ("penstock.spark", "pyspark_penstock"),

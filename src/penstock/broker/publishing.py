@@ -11,9 +11,8 @@ import numpy as np
 from penstock.delivery.offsets import Int64s
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import InvalidInput
-from penstock.model.messages import NewMessage, PublishedMessage
+from penstock.model.messages import NewMessage, PublishedMessage, published_message
 from penstock.model.names import TopicName
-from penstock.model.published import Placed, published
 from penstock.model.settings import parse_ttl_us
 from penstock.model.values import (
     Time,
@@ -97,13 +96,6 @@ def publish_each(
             for nth, row in enumerate(placed.rows):
                 results[group.rows[row]] = published_message(placed, nth)
     return [results[row] for row in range(len(messages))], futures
-
-
-def published_message(placed: Placed, number: int = 0) -> PublishedMessage:
-    at = published(placed, number)
-    return PublishedMessage(
-        id=at.id, partition=at.partition, offset=at.offset, duplicate=at.duplicate
-    )
 
 
 def _grouped(messages: Sequence[NewMessage], wall_ns: int) -> dict[_Place, _Group]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.log.base import DONE, Damage
-from penstock.model.published import Placed
+from penstock.model.published import Placed, published
 from penstock.model.values import HeaderValue, Seconds, Small, Time, Whole, to_bytes
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import parse_ulid, ulid_text
@@ -166,3 +166,10 @@ def placed_of(run: Run) -> Placed:
     rows = range(run.row, run.row + run.count) if run.rows is None else run.rows
     ulid = parse_ulid(run.id) if run.id else 0
     return Placed(run.partition, rows, run.offset, ulid, DONE, run.duplicate)
+
+
+def published_message(placed: Placed, number: int = 0) -> PublishedMessage:
+    at = published(placed, number)
+    return PublishedMessage(
+        id=at.id, partition=at.partition, offset=at.offset, duplicate=at.duplicate
+    )

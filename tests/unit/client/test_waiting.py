@@ -13,11 +13,8 @@ from penstock.client.waiting import (
     Signal,
     Steps,
     Wait,
-    awaiting,
-    blocking,
     run,
     run_async,
-    threaded,
 )
 
 
@@ -137,28 +134,3 @@ def test_a_signal_may_be_fired_by_many() -> None:
         for thread in threads:
             thread.join()
         assert signal.future.done()
-
-
-def test_methods_are_made_of_operations() -> None:
-    class Base:
-        factor = 3
-
-        def _times(self, number: int, *, plus: int = 0) -> Steps[int]:
-            """What it does."""
-            yield Wait(done())
-            return self.factor * number + plus
-
-        def _plain(self, number: int) -> int:
-            return self.factor * number
-
-    class Sync(Base):
-        times = blocking(Base._times)
-
-    class Async(Base):
-        times = awaiting(Base._times)
-        plain = threaded(Base._plain)
-
-    assert Sync().times(5, plus=1) == 16
-    assert asyncio.run(Async().times(5, plus=1)) == 16
-    assert asyncio.run(Async().plain(5)) == 15
-    assert Sync.times.__doc__ == "What it does."

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.client.client import Client
 from tests.data_folder import folder, ps
+from tests.inside import broker_of
 
 __all__ = ["folder", "ps"]
 
@@ -19,7 +20,7 @@ def durable(ps: Client) -> Callable[[], None]:
     """See to it that readers outside see everything that was published."""
 
     def sync() -> None:
-        for topic in ps._broker.open_topics():
+        for topic in broker_of(ps).open_topics():
             for partition in topic.partitions:
                 partition.log.sync()
 

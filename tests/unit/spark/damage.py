@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.client.client import Client
+from tests.inside import broker_of
 
 
 def publish_and_damage(ps: Client, topic: str) -> None:
@@ -10,7 +11,7 @@ def publish_and_damage(ps: Client, topic: str) -> None:
     ps.create_topic(topic)
     for value in (b"one" * 50, b"two" * 50, b"three" * 50):
         ps.publish(topic, value)
-    log = ps._broker.topic(ps._name(topic)).partition(0).log
+    log = broker_of(ps).topic(ps._name(topic)).partition(0).log
     log.sync()
     (segment,) = log.segments
     with open(segment.path, "r+b") as file:

@@ -30,6 +30,7 @@ from penstock.spark.pipelines.archive import (
     as_target,
 )
 from penstock.spark.place import open_place
+from tests.inside import broker_of
 
 SCHEMA = pa.schema([("offset", pa.int64())])
 
@@ -89,7 +90,7 @@ def test_what_was_dropped_before_it_was_archived_is_said_and_passed_over(
     plan: Callable[..., list[Range]], ps: Client, lost: list[str]
 ) -> None:
     """Whoever is told decides whether that is an error."""
-    ps._broker.topic(ps._name("orders")).partition(1).trim_to(10)
+    broker_of(ps).topic(ps._name("orders")).partition(1).trim_to(10)
     assert plan({0: 100, 1: 5}, {}) == [Range("orders", 1, 10, 100)]
     assert lost == ["orders/1: offsets 5 up to 10"]
 
@@ -193,7 +194,7 @@ def test_a_round_that_was_cut_short_and_then_dropped_can_be_passed_over(
     open_lake(str(lake / "t")).commit(Change(SCHEMA, topic="t", ends={0: 2}))
     open_lake(str(lake / "t.bad")).commit(Change(SCHEMA, topic="t", ends={0: 5}))
     with penstock.connect(ten) as ps:
-        ps._broker.topic(ps._name("t")).partition(0).trim_to(7)
+        broker_of(ps).topic(ps._name("t")).partition(0).trim_to(7)
     job, parts = work(ten, lake, fields=numbers, fail_on_data_loss=False).plan("t")
     assert parts == [Range("t", 0, 7, 10)]
     LakeWriter(job, StructType([StructField("offset", LongType())])).commit([])

@@ -23,6 +23,7 @@ from penstock.errors import DataLost, InvalidInput, TopicNotFound
 from penstock.spark.batch_read import BatchReader, FilteringReader
 from penstock.spark.columns import read_schema
 from penstock.spark.options import parse_read_options
+from tests.inside import broker_of
 from tests.unit.spark.damage import publish_and_damage
 from tests.unit.spark.rows import rows_of
 
@@ -164,7 +165,7 @@ def test_messages_that_retention_took_are_an_error_unless_told(
     durable()
     planned = reader(folder)
     splits = planned.partitions()
-    ps._broker.topic(ps._name("orders")).partition(0).trim_to(2)
+    broker_of(ps).topic(ps._name("orders")).partition(0).trim_to(2)
     with pytest.raises(DataLost, match="offsets 0 up to 2 are gone"):
         rows_of(planned, splits)
     with pytest.raises(DataLost):

@@ -11,6 +11,7 @@ import penstock
 from penstock.client.client import Client
 from penstock.spark.options import Target
 from penstock.spark.progress import commit_progress, leave_progress
+from tests.inside import broker_of
 
 
 def committed(ps: Client, group: str = "lake") -> dict[str, int]:
@@ -91,10 +92,10 @@ def test_a_group_with_members_is_not_moved(folder: str, orders: Client) -> None:
 def test_retention_waits_for_the_groups_that_the_topic_names(folder: str, orders: Client) -> None:
     orders.alter_topic("orders", retention_segments=1, retention_waits_for=["lake"])
     name = orders._name("orders")
-    topic = orders._broker.topic(name)
+    topic = broker_of(orders).topic(name)
 
     def starts() -> list[int]:
-        orders._broker._retention.apply(topic)
+        broker_of(orders)._retention.apply(topic)
         return [partition.log.start for partition in topic.partitions]
 
     assert starts() == [0, 0]

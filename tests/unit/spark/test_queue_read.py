@@ -16,6 +16,7 @@ from penstock.errors import InvalidInput
 from penstock.spark.columns import read_schema
 from penstock.spark.options import parse_read_options
 from penstock.spark.queue_read import RUNS_MAX, QueueReader, queue_schema
+from tests.inside import broker_of
 from tests.integration.server.running import RunningServer
 from tests.unit.spark.rows import rows_of
 
@@ -74,7 +75,7 @@ def test_a_query_that_is_started_again_runs_the_same_batch(jobs: str) -> None:
 
 def test_messages_of_a_failed_batch_come_back_and_then_die(jobs: str, tmp_path: Path) -> None:
     """On a server: the time of a lease runs while a broker is at work."""
-    with penstock.connect(jobs) as ps, RunningServer(ps._broker) as server:
+    with penstock.connect(jobs) as ps, RunningServer(broker_of(ps)) as server:
 
         def query() -> QueueReader:
             return reader("", url=server.url, staging=str(tmp_path), visibility="500ms")

@@ -21,6 +21,7 @@ from penstock.spark.options import Target, parse_read_options, parse_write_optio
 from penstock.spark.reading import RangeReader
 from penstock.spark.sink import BatchWriter
 from penstock.spark.stream_read import StreamReader
+from tests.inside import broker_of
 from tests.integration.server.running import RunningServer
 from tests.unit.spark.damage import publish_and_damage
 from tests.unit.spark.rows import rows_of
@@ -33,7 +34,7 @@ def url(ps: Client) -> Iterator[str]:
     ps.create_topic("orders", partitions=2)
     for number in range(200):
         ps.publish("orders", f"{number}", key=f"k{number}", headers={"n": b"1"}, ttl="1h")
-    server = RunningServer(ps._broker)
+    server = RunningServer(broker_of(ps))
     try:
         yield server.url
     finally:

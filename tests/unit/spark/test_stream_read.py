@@ -14,6 +14,7 @@ from penstock.errors import DataLost, InvalidInput
 from penstock.spark.columns import read_schema
 from penstock.spark.options import parse_read_options
 from penstock.spark.stream_read import StreamReader
+from tests.inside import broker_of
 from tests.unit.spark.rows import rows_of
 
 Sync = Callable[[], None]
@@ -185,7 +186,7 @@ def test_retention_that_passed_the_checkpoint(folder: str, orders: Client, durab
     publish(orders, "b", "c", "d")
     durable()
     assert query.plan()
-    orders._broker.topic(orders._name("orders")).partition(0).trim_to(3)
+    broker_of(orders).topic(orders._name("orders")).partition(0).trim_to(3)
     with pytest.raises(DataLost, match="some are gone"):  # planned, and then it was too late
         query.run(1)
     with pytest.raises(DataLost, match="offsets 1 up to 3 are gone"):

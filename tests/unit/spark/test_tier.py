@@ -23,6 +23,7 @@ from penstock.spark.lake_sink import LakeJob, LakeWriter
 from penstock.spark.lake_table import Change, LakeFile, new_file_name
 from penstock.spark.options import parse_read_options
 from penstock.spark.tier import History
+from tests.inside import broker_of
 from tests.unit.spark.rows import rows_of
 
 Places = list[tuple[str, int]]
@@ -62,7 +63,7 @@ def lake(folder: str, ps: Client, durable: Callable[[], None], tmp_path: Path) -
 
 
 def trim(ps: Client, topic: str, before: int) -> None:
-    ps._broker.topic(ps._name(topic)).partition(0).trim_to(before)
+    broker_of(ps).topic(ps._name(topic)).partition(0).trim_to(before)
 
 
 def test_the_tiers_meet_where_the_table_says(folder: str, lake: Path) -> None:
@@ -159,7 +160,7 @@ def test_what_was_dropped_of_a_partition_that_was_never_archived_is_lost(
     ps.publish_batch("orders", ["x"] * 5, partition=1)
     durable()
     assert len(found(folder, lake)) == 110
-    ps._broker.topic(ps._name("orders")).partition(1).trim_to(5)
+    broker_of(ps).topic(ps._name("orders")).partition(1).trim_to(5)
     with pytest.raises(DataLost, match="orders/1: offsets 0 up to 5 are gone"):
         found(folder, lake)
     assert len(found(folder, lake, failOnDataLoss="false")) == 105

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.broker.publishing import published_message
 from penstock.delivery.offsets import Int64s
 from penstock.durations import Duration
 from penstock.errors import InvalidInput
@@ -21,6 +20,7 @@ from penstock.model.messages import (
     PublishedMessages,
     PublishedRuns,
     PublishOptions,
+    published_message,
     run_of,
 )
 from penstock.model.published import DelayedIds, ProducerSequence
