@@ -356,8 +356,14 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
     Bug(
         "the time is noted while nothing depends on it",
         "delivery/queue.py",
-        "        if deadline_ns is None:\n            return None\n        return min(deadline_ns,",
-        "        if deadline_ns is None:\n            deadline_ns = NEVER\n        return min(deadline_ns,",
+        """\
+        if deadline_ns is None:
+            return None
+        return min(deadline_ns,""",
+        """\
+        if deadline_ns is None:
+            deadline_ns = NEVER
+        return min(deadline_ns,""",
         LEASE_TIME,
     ),
     Bug(
