@@ -139,3 +139,12 @@ def test_the_jumps_of_a_wall_clock_are_in_the_snapshot(broker: TinyBroker) -> No
     broker.restart(snapshot=snapshot, entries=len(broker.ledger))
 
     assert broker.got() == []
+
+
+def test_a_lease_of_no_time_at_all_is_over_at_once(broker: TinyBroker) -> None:
+    leased = must(broker.receive(visibility_ns=0))
+
+    assert broker.ack(leased, 0).refused
+    again = must(broker.receive())
+    assert again.parts[0].delivery_count == 2
+    assert broker.ack(again, 0).refused == {}
