@@ -216,8 +216,8 @@ BROKER_BUGS = [
     Bug(
         "what the log lost is still acked in the ledger",
         "broker/ledgered.py",
-        "            for decision in (queue.truncate(self.log.end), queue.trim(self.log.start)):\n",
-        "            for decision in (queue.trim(self.log.start),):\n",
+        "                partial(queue.truncate, self.log.end),\n",
+        "",
         CRASHES,
     ),
     Bug(
@@ -256,16 +256,31 @@ BROKER_BUGS = [
     Bug(
         "nobody is told when a lease runs out",
         "broker/partition.py",
-        "                    self._look_at(now_ns + visibility_ns)\n",
+        "                    self._look_at(now_ns + time_noted_every_ns(visibility_ns))\n",
         "",
         f"{INTEGRATION}/test_long_poll.py::test_it_wakes_when_a_lease_runs_out",
+    ),
+    Bug(
+        "a start takes leases that ended long ago for alive",
+        "broker/ledgered.py",
+        "                partial(queue.end_old_leases, wall_us),\n",
+        "",
+        f"{INTEGRATION}/test_leases.py::test_a_lease_is_over_at_the_start_if_it_ended_a_minute_ago",
+    ),
+    Bug(
+        "nobody tells the ledger the time",
+        "broker/partition.py",
+        "                self._note_time(group, queue, now_ns)\n",
+        "",
+        f"{INTEGRATION}/test_leases.py"
+        "::test_a_lease_ends_although_the_broker_is_killed_again_and_again",
     ),
     Bug(
         "nobody is told when a retry falls due",
         "broker/partition.py",
         """\
-            if deadline_ns is not None:
-                self._look_at(deadline_ns)
+            if look_ns is not None:
+                self._look_at(look_ns)
 """,
         "",
         f"{INTEGRATION}/test_long_poll.py::test_it_wakes_when_a_retry_falls_due",

@@ -8,6 +8,8 @@ QUEUE = "tests/unit/delivery/test_queue.py"
 STATE = "tests/unit/delivery/test_state.py"
 LEASES = "tests/unit/delivery/test_leases.py"
 LANES = "tests/unit/delivery/test_lanes.py"
+STARVATION = "tests/unit/delivery/test_starvation.py"
+LEASE_TIME = "tests/unit/delivery/test_lease_time.py"
 TIMERS = "tests/unit/delivery/test_timers.py"
 DEDUP = "tests/unit/delivery/test_dedup.py"
 PRODUCERS = "tests/unit/delivery/test_producers.py"
@@ -124,7 +126,7 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
     Bug(
         "a nacked message is due at once",
         "delivery/state.py",
-        "due_ns=event.at_ns + delay_ns,",
+        "due_ns=event.at_ns + event.delay_ns,",
         "due_ns=event.at_ns,",
         QUEUE,
     ),
@@ -167,19 +169,30 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
         "a later message of a key overtakes one that stayed behind",
         "delivery/keys.py",
         """\
-                seen.add(key)
-                if key in self._locked:
-                    continue
-            if len(free) < count:
-                free.append(index)
+            if waiting[0] != offset:
+                continue
 """,
         """\
-                if key in self._locked:
-                    continue
-            if len(free) < count:
-                seen.add(key)
-                free.append(index)
+            if key != NO_KEY:
+                waiting = [*waiting][::-1]
 """,
+        QUEUE,
+    ),
+    Bug(
+        "a key that is released is not offered again",
+        "delivery/keys.py",
+        """\
+            for ahead in self.ahead:
+                ahead.offer(key)
+""",
+        "",
+        QUEUE,
+    ),
+    Bug(
+        "a key is free while one of its messages is in flight",
+        "delivery/keys.py",
+        "            if key is None or offset == last or key in locked:\n",
+        "            if key is None or offset == last:\n",
         QUEUE,
     ),
     Bug(
@@ -303,13 +316,90 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
     Bug(
         "lane weights are ignored",
         "delivery/lanes.py",
-        """\
-            self._left[priority] = self.weights[priority - 1] if raised else weight
-""",
-        """\
-            self._left[priority] = self.weights[priority - 1] if raised else 20
-""",
+        "        self._left[:] = self.weights\n",
+        "        self._left[:] = [20] * LANES\n",
         LANES,
+    ),
+    Bug(
+        "a message that has waited for too long waits for its turn",
+        "delivery/queue.py",
+        "                count -= pick.draw_one(each.priority, retry=each.is_retry)\n",
+        "                pass\n",
+        STARVATION,
+    ),
+    Bug(
+        "the timer of a lane does not start again",
+        "delivery/starvation.py",
+        """\
+                self._told.append(longest)
+                waited_ns = 0
+""",
+        """\
+                self._told.append(longest)
+""",
+        STARVATION,
+    ),
+    Bug(
+        "the timer of a lane starts again for a decision that was not carried out",
+        "delivery/starvation.py",
+        "            if not is_held and offset not in state.acked:\n",
+        "            if not is_held and offset in state.acked:\n",
+        STARVATION,
+    ),
+    Bug(
+        "the time that a broker was up is forgotten when it is killed",
+        "delivery/queue.py",
+        "        return Decision((TimePassed(at_ns, jumped_us),))\n",
+        "        return Decision((TimePassed(state.time_ns, jumped_us),))\n",
+        LEASE_TIME,
+    ),
+    Bug(
+        "the time is noted while nothing depends on it",
+        "delivery/queue.py",
+        """\
+        if deadline_ns is None:
+            return None
+        return min(deadline_ns,""",
+        """\
+        if deadline_ns is None:
+            deadline_ns = NEVER
+        return min(deadline_ns,""",
+        LEASE_TIME,
+    ),
+    Bug(
+        "a lease is immortal while the broker is killed soon after each start",
+        "delivery/queue.py",
+        "            if lease.until_us and lease.until_us + GRACE_US <= now_us\n",
+        "            if lease.until_us and lease.until_us + 100 * GRACE_US <= now_us\n",
+        LEASE_TIME,
+    ),
+    Bug(
+        "a wall clock that was set steals leases at the next start",
+        "delivery/queue.py",
+        "        now_us = wall_us - state.jumped_us\n",
+        "        now_us = wall_us\n",
+        LEASE_TIME,
+    ),
+    Bug(
+        "a lease that is extended ends as it would have by the wall clock",
+        "delivery/leases.py",
+        "            lease.until_us = max(lease.until_us, until_us)\n",
+        "",
+        LEASE_TIME,
+    ),
+    Bug(
+        "what a lease lost comes back at once, whatever is set",
+        "delivery/queue.py",
+        "delay_ns = self._backoff_ns(delivery_count) if backs_off else 0",
+        "delay_ns = 0",
+        QUEUE,
+    ),
+    Bug(
+        "what a lease lost always waits",
+        "delivery/queue.py",
+        "delay_ns = self._backoff_ns(delivery_count) if backs_off else 0",
+        "delay_ns = self._backoff_ns(delivery_count)",
+        QUEUE,
     ),
     Bug(
         "an acked message above the floor comes again after a restore",
@@ -332,8 +422,8 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
     Bug(
         "a lease that is packed forgets whose it is",
         "delivery/leases.py",
-        "        return Lease(nonce, deadline_ns, self._names[consumer], wall_us, (part,))\n",
-        "        return Lease(nonce, deadline_ns, self._names[0], wall_us, (part,))\n",
+        "Offsets(offset, 1), delivery_count), self._names[consumer]\n",
+        "Offsets(offset, 1), delivery_count), self._names[0]\n",
         LEASES,
     ),
     Bug(

@@ -19,7 +19,7 @@ _FETCH_BYTES_MIN = 4 << 10  # for a message somewhere; whoever reads on from the
 _FETCH_BYTES = 64 << 10
 _FETCH_BYTES_MAX = 4 << 20
 _TABLES_MAX = 32
-_TABLES_BYTES_MAX = 8 << 20
+_TABLES_BYTES_MAX = 8 << 20  # of log; what is not decoded is only mapped
 
 
 class LogSource:

@@ -58,6 +58,10 @@ class Lease(msgspec.Struct, array_like=True, gc=False):
         if len(self.parts) == 1:
             part = self.parts[0]
             return [Part(part.priority, offsets, part.delivery_count)]
+        if offsets.count == 1:  # most acks are of one
+            first = offsets.first
+            found = next((part for part in self.parts if first in part.offsets), None)
+            return [Part(found.priority, offsets, found.delivery_count)] if found else []
         cut = [(part, part.offsets & offsets) for part in self.parts]
         return [Part(part.priority, some, part.delivery_count) for part, some in cut if some.count]
 

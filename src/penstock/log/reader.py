@@ -412,9 +412,10 @@ class _Cursor(Generic[_F]):
         try:
             while expected < stop:
                 header = read_header(window, at, salt)
-                end = at + header.frame_bytes
-                size_bytes = max(header.raw_bytes, header.frame_bytes)  # as it is in memory
-                if header.next_offset <= self._offset:
+                frame_bytes, next_offset = header.frame_bytes, header.next_offset
+                end = at + frame_bytes
+                size_bytes = max(header.raw_bytes, frame_bytes)  # as it is in memory
+                if next_offset <= self._offset:
                     size_bytes = 0  # before what was asked for
                 if size_bytes > self._left_bytes and (frames or self.found):
                     break
@@ -424,7 +425,7 @@ class _Cursor(Generic[_F]):
                 if header.base_offset < expected:
                     raise FrameError(at, "an offset that was there before")
                 frames.append((at, end, header))
-                at, expected = end, header.next_offset
+                at, expected = end, next_offset
         except FrameError as exc:
             return frames, exc
         return frames, None

@@ -170,3 +170,53 @@ def test_counts_go_on_over_many_crashes(world: World) -> None:
         else:
             world.kill()
             world.pass_(30)
+
+
+def test_a_lease_ends_although_the_broker_is_killed_again_and_again(
+    orders: Any, world: World
+) -> None:
+    orders.receive("orders", "g", visibility="2s")
+    ps, up_s = orders, 0.0
+    while not ps.receive("orders", "g"):
+        for _ in range(3):
+            world.pass_(0.3)
+            up_s += 0.3
+        ps = world.kill(down_s=1)
+        assert up_s < 5
+    assert up_s >= 2
+
+
+def test_a_lease_is_over_at_the_start_if_it_ended_a_minute_ago(orders: Any, world: World) -> None:
+    (message,) = orders.receive("orders", "g")
+    ps = world.kill(down_s=89)
+    assert ps.receive("orders", "g") == []
+    ps = world.kill(down_s=1)
+    (again,) = ps.receive("orders", "g")
+    assert again.delivery_count == 2
+    assert isinstance(ps.ack("g", message.receipt)[message.receipt], LeaseLost)
+
+
+@pytest.mark.parametrize("jump_s", [30, -30, 3600, -3600])
+def test_a_wall_clock_that_jumped_before_a_kill_steals_nothing(
+    jump_s: float, orders: Any, world: World
+) -> None:
+    orders.receive("orders", "g")
+    world.pass_(1)
+    world.clock.jump_wall(jump_s)
+    world.pass_(1)
+    ps = world.kill(down_s=1)
+    assert ps.receive("orders", "g") == []
+    world.pass_(28)
+    assert len(ps.receive("orders", "g")) == 1
+
+
+def test_what_a_lease_lost_may_wait_for_the_backoff(world: World) -> None:
+    world.ps.create_topic("orders", lease_expiry_backoff=True, backoff=("5s", 2.0, "60s"))
+    world.ps.publish("orders", b"x")
+    world.ps.receive("orders", "g", visibility="10s")
+    world.pass_(10)
+    assert world.ps.receive("orders", "g") == []
+    world.pass_(4.9)
+    assert world.ps.receive("orders", "g") == []
+    world.pass_(0.1)
+    assert len(world.ps.receive("orders", "g")) == 1

@@ -69,20 +69,50 @@ def test_within_a_lane_the_order_is_kept(ps: Any) -> None:
         assert mine == sorted(mine)
 
 
-def test_what_has_waited_long_is_boosted(world: World) -> None:
+def test_what_has_waited_long_is_next_and_then_its_lane_waits_again(world: World) -> None:
     ps = world.ps
     ps.create_topic("orders", boost_after="30s")
-    ps.publish_batch("orders", [b"old"] * 100, priority="low")
-    world.pass_(31)
-    ps.publish_batch("orders", [b"new"] * 1000, priority="high")
-    ps.receive_batch("orders", "g", 32)  # the round that had begun
-    boosted = Counter(values_of(ps.receive_batch("orders", "g", 120)))
-    world.ps.create_topic("fresh", boost_after="30s")
-    ps.publish_batch("fresh", [b"old"] * 100, priority="low")
-    ps.publish_batch("fresh", [b"new"] * 1000, priority="high")
-    ps.receive_batch("fresh", "g", 32)
-    plain = Counter(values_of(ps.receive_batch("fresh", "g", 120)))
-    assert boosted[b"old"] > 1.3 * plain[b"old"]
+    ps.publish_batch("orders", [b"old"] * 3, priority="background")
+    world.pass_(29)
+    ps.publish_batch("orders", [b"new"] * 1000, priority="critical")
+    assert values_of(ps.receive_batch("orders", "g", 10)) == [b"new"] * 10
+    world.pass_(1)
+    assert Counter(values_of(ps.receive_batch("orders", "g", 10))) == {b"old": 1, b"new": 9}
+    assert values_of(ps.receive_batch("orders", "g", 1)) == [b"new"]
+    world.pass_(30)
+    assert values_of(ps.receive_batch("orders", "g", 1)) == [b"old"]
+
+
+def test_what_has_waited_long_is_next_on_whatever_partition_it_is(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", partitions=4, boost_after="30s")
+    ps.publish("orders", b"old", priority="background", partition=2)
+    world.pass_(30)
+    for partition in (0, 1, 3):
+        ps.publish_batch("orders", [b"new"] * 100, priority="critical", partition=partition)
+    assert [m.value for m in ps.receive("orders", "g", 1)] == [b"old"]
+
+
+def test_lanes_of_single_messages_are_received_whole_and_in_order(world: World) -> None:
+    """Published one by one and in batches, received in pieces, some of them twice."""
+    ps = world.ps
+    ps.create_topic("orders", visibility="10s", segment_bytes=64 << 10)
+    sent: dict[int, list[bytes]] = {priority: [] for priority in range(5)}
+    for n in range(1500):
+        priority = n * 7 % 5
+        if n % 50 == 0:
+            values = [b"%d-%d" % (n, row) for row in range(20)]
+            ps.publish_batch("orders", values, priority=[row % 5 for row in range(20)])
+            for row, value in enumerate(values):
+                sent[row % 5].append(value)
+        sent[priority].append(b"%d" % n)
+        ps.publish("orders", b"%d" % n, priority=priority, key=b"k" if n % 3 else None)
+    got: dict[int, list[bytes]] = {priority: [] for priority in range(5)}
+    while messages := ps.receive("orders", "g", 7):
+        for message in messages:
+            got[message.priority].append(message.value)
+            message.ack()
+    assert got == sent
 
 
 def test_the_lowest_lane_never_starves(ps: Any) -> None:

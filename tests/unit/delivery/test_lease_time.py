@@ -27,10 +27,11 @@ def test_the_time_that_a_killed_broker_was_up_counts(broker: TinyBroker, up_s: f
     openings = 0
     while broker.got() != [0]:
         openings += 1
+        assert openings < 17, "the lease is immortal"
         broker.got()  # the other message, so that only the first can come
         broker.live(up_s)
         down(broker, 1)
-    # Each time it is killed it forgets at most what it had not noted yet.
+    # Each time it is killed it forgets what it had not noted yet, and no more.
     assert openings <= 2 / up_s * 2 + 1
 
 
@@ -139,3 +140,12 @@ def test_the_jumps_of_a_wall_clock_are_in_the_snapshot(broker: TinyBroker) -> No
     broker.restart(snapshot=snapshot, entries=len(broker.ledger))
 
     assert broker.got() == []
+
+
+def test_a_lease_of_no_time_at_all_is_over_at_once(broker: TinyBroker) -> None:
+    leased = must(broker.receive(visibility_ns=0))
+
+    assert broker.ack(leased, 0).refused
+    again = must(broker.receive())
+    assert again.parts[0].delivery_count == 2
+    assert broker.ack(again, 0).refused == {}
