@@ -19,6 +19,7 @@ from bench.suites import (
     server,
     spark_growth,
     spark_read,
+    worker,
 )
 
 SUITES = {
@@ -32,6 +33,7 @@ SUITES = {
     "broker-backlog": broker_backlog,
     "broker-delays": broker_delays,
     "broker-cost": broker_cost,
+    "worker": worker,
     "server": server,
     "spark-read": spark_read,
     "spark-growth": spark_growth,
