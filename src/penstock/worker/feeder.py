@@ -181,10 +181,11 @@ class Feeder:
 
     async def _work(self) -> None:
         """A slot."""
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
         while not self._stopping:
             while self._ready:
-                await self._handle(self._ready.popleft())
+                await self._handle(self._ready.popleft(), task)
             if self._to_ack and not self._acking:
                 await self._ack_all()
                 continue
@@ -193,10 +194,9 @@ class Feeder:
                 self._idle.append(waiter)
                 await waiter
 
-    async def _handle(self, job: Job) -> None:
+    async def _handle(self, job: Job, task: asyncio.Task[Any]) -> None:
         error: BaseException | None = None
-        task = job.task = asyncio.current_task()
-        assert task is not None
+        job.task = task
         try:
             if job.errors and self._batch == 1:
                 raise job.errors[job.messages[0]]
