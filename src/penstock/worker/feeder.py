@@ -206,7 +206,8 @@ class Feeder:
             await self._callers[job.consumer].call(job)
         except asyncio.CancelledError:
             if task.cancelling():  # told to stop, or the lease is lost; the slot goes on
-                task.uncancel()
+                while task.uncancel():
+                    pass
                 job.task = None
                 await self._give_back(job)
                 return
@@ -218,10 +219,11 @@ class Feeder:
             self._to_ack.append(job)
             return
         if isinstance(error, SystemExit | KeyboardInterrupt):
-            self._ended_by.append((job, error))
             self._on_exit(error)
-        else:
-            await self._settle(job, error)
+            if not self._stopping:
+                self._ended_by.append((job, error))
+                return
+        await self._settle(job, error)
 
     async def _wait_for_turn(self, job: Job) -> None:
         for throttle in self._throttles.get(job.consumer, ()):
