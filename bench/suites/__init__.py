@@ -20,6 +20,7 @@ from bench.suites import (
     server,
     spark_growth,
     spark_read,
+    worker,
 )
 
 SUITES = {
@@ -34,6 +35,7 @@ SUITES = {
     "broker-lanes": broker_lanes,
     "broker-delays": broker_delays,
     "broker-cost": broker_cost,
+    "worker": worker,
     "server": server,
     "spark-read": spark_read,
     "spark-growth": spark_growth,

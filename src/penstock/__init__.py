@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from penstock.durations import Duration
     from penstock.worker.app import App
     from penstock.worker.handlers import Delivery
+    from penstock.worker.jobs import Job
 
-__all__ = ["App", "Delivery", "PenstockError", "Reject", "Retry", "__version__", "connect"]
+__all__ = ["App", "Delivery", "Job", "PenstockError", "Reject", "Retry", "__version__", "connect"]
 
 __version__ = "0.1.0"
 
@@ -67,6 +68,10 @@ def __getattr__(name: str) -> object:
         from penstock.worker.handlers import Delivery  # noqa: PLC0415
 
         return Delivery
+    if name == "Job":
+        from penstock.worker.jobs import Job  # noqa: PLC0415
+
+        return Job
     raise AttributeError(f"module 'penstock' has no attribute {name!r}")
 
 

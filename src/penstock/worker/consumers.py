@@ -12,7 +12,7 @@ from penstock.errors import InvalidInput
 from penstock.model.positions import Position
 from penstock.worker.dispatch import tags_of
 from penstock.worker.handlers import Delivery, Handler
-from penstock.worker.outcomes import Policy
+from penstock.worker.outcomes import RetryPolicy
 from penstock.worker.rate_limit import RateLimit
 from penstock.worker.results import ResultTopic
 from penstock.worker.time_limit import TimeLimit
@@ -36,7 +36,7 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     handler: Handler
     concurrency: int = 1
     visibility_ns: int | None = None
-    policy: Policy = Policy()
+    policy: RetryPolicy = RetryPolicy()
     time_limit: TimeLimit | None = None
     rate_limits: tuple[RateLimit, ...] = ()
     filter: Callable[[Delivery], bool] | None = None
@@ -93,10 +93,12 @@ def whole_number(value: object, name: str, least: int, most: int | None = None) 
         raise InvalidInput(f"{name} is {value!r}; it must be a whole number from {allowed}")
 
 
-def failure_policy(retries: int | None, backoff: tuple[Duration, float, Duration] | None) -> Policy:
+def failure_policy(
+    retries: int | None, backoff: tuple[Duration, float, Duration] | None
+) -> RetryPolicy:
     if retries is not None:
         whole_number(retries, "retries", 0)
-    return Policy(retries=retries, backoff=None if backoff is None else _backoff(backoff))
+    return RetryPolicy(retries=retries, backoff=None if backoff is None else _backoff(backoff))
 
 
 def optional_ns(value: Duration | None, name: str) -> int | None:

@@ -181,10 +181,11 @@ class Feeder:
 
     async def _work(self) -> None:
         """A slot."""
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
         while not self._stopping:
             while self._ready:
-                await self._handle(self._ready.popleft())
+                await self._handle(self._ready.popleft(), task)
             if self._to_ack and not self._acking:
                 await self._ack_all()
                 continue
@@ -193,10 +194,9 @@ class Feeder:
                 self._idle.append(waiter)
                 await waiter
 
-    async def _handle(self, job: Job) -> None:
+    async def _handle(self, job: Job, task: asyncio.Task[Any]) -> None:
         error: BaseException | None = None
-        task = job.task = asyncio.current_task()
-        assert task is not None
+        job.task = task
         try:
             if job.errors and self._batch == 1:
                 raise job.errors[job.messages[0]]
@@ -206,7 +206,8 @@ class Feeder:
             await self._callers[job.consumer].call(job)
         except asyncio.CancelledError:
             if task.cancelling():  # told to stop, or the lease is lost; the slot goes on
-                task.uncancel()
+                while task.uncancel():
+                    pass
                 job.task = None
                 await self._give_back(job)
                 return
@@ -218,10 +219,11 @@ class Feeder:
             self._to_ack.append(job)
             return
         if isinstance(error, SystemExit | KeyboardInterrupt):
-            self._ended_by.append((job, error))
             self._on_exit(error)
-        else:
-            await self._settle(job, error)
+            if not self._stopping:
+                self._ended_by.append((job, error))
+                return
+        await self._settle(job, error)
 
     async def _wait_for_turn(self, job: Job) -> None:
         for throttle in self._throttles.get(job.consumer, ()):

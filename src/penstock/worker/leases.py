@@ -54,6 +54,7 @@ class LeaseKeeper:
                 continue  # settled meanwhile, or about to be
             job.lose(message)
             _logger.warning("%s: %s is lost: %s", self._name, message.id, error)
-            # A thread cannot be stopped; whatever it returns comes too late.
-            if len(job.lost) == len(job.messages) and job.consumer.handler.is_async and job.task:
+            # A thread cannot be stopped once it runs; whatever it returns comes too late.
+            stops = job.consumer.handler.is_async or not job.begun
+            if len(job.lost) == len(job.messages) and stops and job.task is not None:
                 job.task.cancel()

@@ -16,7 +16,7 @@ Verdict = Literal["acked", "retried", "rejected", "given_up"]
 """The last two are dead letters: one no retry would help, and one whose retries are used up."""
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How a consumer deals with failures. None: as the topic says."""
 
     retries: int | None = None
@@ -46,7 +46,7 @@ ACKED = Outcome(verdict="acked")
 def outcome_of(
     error: BaseException | None,
     delivery_count: int,
-    policy: Policy,
+    policy: RetryPolicy,
     retries_max: int | None = None,
 ) -> Outcome:
     """`delivery_count` counts this attempt too. `retries_max` is the limit of the topic."""

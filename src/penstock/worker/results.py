@@ -61,7 +61,7 @@ def find_result(
     ps: Client, topic: str, message_id: str, kind: Any = bytes, *, wait: Duration = 0
 ) -> Any:
     """The result of a message. Raises HandlerFailed if it was given up, or TimeoutError."""
-    search = _Search(ps.describe_topic(topic).partitions, message_id, kind)
+    search = _ResultSearch(ps.describe_topic(topic).partitions, message_id, kind)
     deadline = time.monotonic() + parse_ns(wait, "wait") / 1e9
     while True:
         for partition, at in search.places():
@@ -77,7 +77,7 @@ async def find_result_async(
     ps: AsyncClient, topic: str, message_id: str, kind: Any = bytes, *, wait: Duration = 0
 ) -> Any:
     """The same on an event loop."""
-    search = _Search((await ps.describe_topic(topic)).partitions, message_id, kind)
+    search = _ResultSearch((await ps.describe_topic(topic)).partitions, message_id, kind)
     deadline = time.monotonic() + parse_ns(wait, "wait") / 1e9
     while True:
         for partition, at in search.places():
@@ -89,7 +89,7 @@ async def find_result_async(
         await asyncio.sleep(_POLL_S)
 
 
-class _Search:
+class _ResultSearch:
     """Reads on in each partition, from the time at which the message was published."""
 
     def __init__(self, partitions: int, message_id: str, kind: Any) -> None:

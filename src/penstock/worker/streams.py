@@ -72,6 +72,7 @@ class StreamFeeder:
         self._throttles = throttles(caller.consumer.rate_limits)
         self._stopping = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
+        self._waiting = False  # for a message
         self._busy = False
 
     def __len__(self) -> int:
@@ -86,6 +87,8 @@ class StreamFeeder:
         """Let the message in hand come to its end; if it does not in time, it comes again."""
         self._stopping.set()
         if self._reading is not None:
+            if self._waiting:
+                self._reading.cancel()
             hurry = asyncio.create_task(hurrying.wait())
             await asyncio.wait(
                 {self._reading, hurry}, timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
@@ -108,25 +111,24 @@ class StreamFeeder:
 
     async def _next(self, stream: Any) -> Any:
         """None when it is time to stop. Waits for a server that is away."""
-        stop = asyncio.create_task(self._stopping.wait())
+        self._waiting = True
         try:
             while not self._stopping.is_set():
-                reading = asyncio.create_task(stream.next())
                 try:
-                    await asyncio.wait({reading, stop}, return_when=asyncio.FIRST_COMPLETED)
-                    if reading.done() and (message := reading.result()) is not None:
+                    message = await stream.next()
+                    if message is not None:
                         return message
                 except PenstockError as exc:
                     if not exc.retriable:
                         raise
                     _logger.warning("%s cannot read, and tries again: %s", self.name, exc)
                     await asyncio.sleep(_PAUSE_S)
-                finally:
-                    reading.cancel()
-                    await asyncio.gather(reading, return_exceptions=True)
-            return None
+        except asyncio.CancelledError:  # nothing was handed out: that is what it waited for
+            if not self._stopping.is_set():
+                raise
         finally:
-            stop.cancel()
+            self._waiting = False
+        return None
 
     async def _handle(self, message: Any) -> bool:
         """Whether it is done, by whichever attempt."""
@@ -134,8 +136,9 @@ class StreamFeeder:
         while True:
             attempt += 1
             error: BaseException | None = None
+            if not await self._has_its_turn(message):
+                return False
             try:
-                await self._wait_for_turn(message)
                 await self._caller.call(Job(self._consumer, [message], attempt=attempt))
             except asyncio.CancelledError:
                 raise
@@ -157,12 +160,14 @@ class StreamFeeder:
             if await self._stopped_within(outcome.delay_s or 0):
                 return False
 
-    async def _wait_for_turn(self, message: Any) -> None:
+    async def _has_its_turn(self, message: Any) -> bool:
+        """Waits for it; False if it is time to stop before."""
         for throttle in self._throttles:
             now_ns = self._clock.monotonic_ns()
             start_ns = throttle.reserve(message.key, now_ns)
-            if start_ns > now_ns:
-                await asyncio.sleep((start_ns - now_ns) / 1e9)
+            if start_ns > now_ns and await self._stopped_within((start_ns - now_ns) / 1e9):
+                return False
+        return True
 
     async def _stopped_within(self, seconds: float) -> bool:
         try:

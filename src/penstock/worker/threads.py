@@ -23,7 +23,7 @@ class Threads:
     """
 
     def __init__(self, count: int, name: str) -> None:
-        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._work: SimpleQueue[_ThreadCall | None] = SimpleQueue()
         self._count = count
         self._name = name
         self._started = 0
@@ -31,7 +31,7 @@ class Threads:
 
     async def call(self, function: Callable[[], Any]) -> Any:
         """Run a function on one of them. There must never be more calls than threads."""
-        work = _Work(function)
+        work = _ThreadCall(function)
         if self._started < self._count:
             self._started += 1
             name = f"{self._name}-{self._started + self._left_behind}"
@@ -63,7 +63,7 @@ class Threads:
                 return  # another thread has its place
 
 
-class _Work:
+class _ThreadCall:
     """A call, of which the event loop and a thread agree who gave it up first."""
 
     def __init__(self, function: Callable[[], Any]) -> None:

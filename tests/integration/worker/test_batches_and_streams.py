@@ -185,3 +185,24 @@ def test_a_stream_on_the_bench() -> None:
         bench.send("orders", Order(9))
         with pytest.raises(HandlerFailed, match="cannot go on: ValueError: never"):
             bench.run(within="1m")
+
+
+def test_a_stream_that_waits_for_its_rate_stops_at_once_and_loses_nothing(place: Place) -> None:
+    publish(place, Order(0), Order(1))
+    seen: list[int] = []
+
+    def app(rate: str) -> penstock.App:
+        made = place.app()
+
+        @made.stream("orders", group="audit", rate_limit=rate)
+        def work(order: Order) -> None:
+            seen.append(order.n)
+
+        return made
+
+    with Working(app("1/h")) as working:
+        until(lambda: seen == [0])
+        working.turn(50)
+    with Working(app("100/s")):
+        until(lambda: len(seen) == 2)
+    assert seen == [0, 1]

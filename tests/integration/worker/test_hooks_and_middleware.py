@@ -10,7 +10,6 @@ import pytest
 import penstock
 from penstock.aio import AsyncClient
 from penstock.errors import InvalidInput
-from penstock.worker.jobs import Job
 from tests.integration.worker.conftest import Place, Working, until
 
 
@@ -37,7 +36,7 @@ def story_app(app: penstock.App) -> list[str]:
         story.append("say goodbye")
 
     @app.middleware
-    async def outer(job: Job, call_next: Any) -> Any:
+    async def outer(job: penstock.Job, call_next: Any) -> Any:
         story.append(f"outer {job.delivery.value!r}")
         try:
             return await call_next(job)
@@ -46,7 +45,7 @@ def story_app(app: penstock.App) -> list[str]:
             raise
 
     @app.middleware
-    async def inner(job: Job, call_next: Any) -> Any:
+    async def inner(job: penstock.Job, call_next: Any) -> Any:
         story.append(f"inner {job.handler.rpartition('.')[2]}")
         return f"({await call_next(job)})"
 
@@ -148,7 +147,7 @@ def test_middleware_may_decide_without_the_handler() -> None:
     app = penstock.App()
 
     @app.middleware
-    async def gate(job: Job, call_next: Any) -> Any:
+    async def gate(job: penstock.Job, call_next: Any) -> Any:
         if job.delivery.headers.get("from") != b"us":
             raise penstock.Reject("not from us")
         return await call_next(job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -190,3 +191,29 @@ def test_the_bench_gives_back_and_stops_alike(kind: str) -> None:
         bench.pass_time("1s")
         (back,) = bench.ps.receive("exits", "g")
         assert back.delivery_count == 2
+
+
+def test_an_exit_while_the_worker_stops_already_does_not_hold_it_up(place: Place) -> None:
+    with place.connect() as ps:
+        ps.create_topic("orders", backoff=("0s", 1.0, "0s"))
+        ps.publish("orders", "x")
+    app = place.app()
+    begun = threading.Event()
+    go_on = threading.Event()
+
+    @app.consumer("orders", group="g")
+    def work(body: str) -> None:
+        begun.set()
+        go_on.wait(20)
+        raise SystemExit(3)
+
+    working = Working(app)
+    assert begun.wait(20)
+    working.tell_to_stop()
+    working.turn(50)
+    go_on.set()
+    with pytest.raises(SystemExit):
+        working.end()
+    with place.connect() as ps:
+        (again,) = ps.receive("orders", "g", wait="5s")
+        assert again.delivery_count == 2

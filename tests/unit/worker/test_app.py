@@ -12,11 +12,13 @@ import pytest
 import penstock
 from penstock.errors import InvalidInput
 from penstock.worker.handlers import Delivery, Handler
+from penstock.worker.jobs import Job
 
 
 def test_the_names_of_the_worker_app_are_those_of_the_package() -> None:
     assert penstock.App.__module__ == "penstock.worker.app"
     assert penstock.Delivery is Delivery
+    assert penstock.Job is Job
     with pytest.raises(AttributeError, match="has no attribute 'Apps'"):
         penstock.Apps  # type: ignore[attr-defined]  # noqa: B018
 
