@@ -85,7 +85,9 @@ class LedgeredPartition:
         clock: Clock,
         letters: DeadLetterStore,
         latencies: TopicLatencies,
+        up_since_ns: int,
     ) -> None:
+        """`up_since_ns`: when the broker began. Leases go on from there, whenever it is opened."""
         self.number = number
         self.log = log
         self.journal = journal
@@ -116,7 +118,7 @@ class LedgeredPartition:
         self._checkpoint_offset = 0  # the state of producers is that of the frames below, or newer
         self.moved_at: list[int] = []
         """Where in the log delayed messages lie that no checkpoint knows of."""
-        self._recover()
+        self._recover(up_since_ns)
 
     def queue(self, group: str, start: int | None = None) -> GroupQueue:
         """The queue of a group; a new one begins at `start`, by default with the oldest message."""
@@ -153,6 +155,12 @@ class LedgeredPartition:
             except DiskFull:  # then the next start finds it again, or a checkpoint says it
                 queue.apply((done,))
             return True
+
+    def is_at_rest(self) -> bool:
+        """Whether nothing is held, is to be tried again, or may have been given up half way."""
+        with self.lock:
+            outstanding = any(queue.state.outstanding for queue in self.queues.values())
+            return not outstanding and self._letters_in_doubt is None
 
     def checkpoint_is_due(self) -> bool:
         sealed_end = self.log.sealed_end
@@ -271,7 +279,7 @@ class LedgeredPartition:
         """Of a group that nobody knows: nobody of that name was given anything."""
         return GroupQueue(GroupState(self.log.start), self._policy, now_ns)
 
-    def _recover(self) -> None:
+    def _recover(self, up_since_ns: int) -> None:
         """Fold the ledger, then the frames that came after its checkpoint."""
         states: dict[str, GroupState] = {}
         log_offset = self.log.start
@@ -295,9 +303,8 @@ class LedgeredPartition:
                 log_offset = max(image.log_offset, self.log.start)
                 self.letters_known = image.letters_known
         journal_end = self.journal.log.end
-        now_ns = self._clock.monotonic_ns()
         for group, state in states.items():
-            queue = self.queues[group] = GroupQueue(state, self._policy, now_ns)
+            queue = self.queues[group] = GroupQueue(state, self._policy, up_since_ns)
             # After a power cut the ledger may know of messages that the log has lost.
             for decision in (queue.truncate(self.log.end), queue.trim(self.log.start)):
                 if decision.events:

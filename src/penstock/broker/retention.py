@@ -42,7 +42,7 @@ class TopicRetention:
                 floor = partition.log.kept_from(settings.retention(), now_us)[0]
             floor = min([floor, *self._waited_for(topic, partition)])
             if floor > partition.log.start:
-                with topic.delays.at_rest():
+                with topic.delays.at_rest(partition.number):
                     partition.trim_to(floor)
             if settings.compacted:
                 self._compact(topic, partition, now_us)
@@ -51,7 +51,7 @@ class TopicRetention:
         """Compact a partition if more of it is sealed than when that was done last."""
         sealed_end = partition.log.sealed_end
         if self._compacted_up_to.get(partition) != sealed_end:
-            with topic.delays.at_rest():
+            with topic.delays.at_rest(partition.number):
                 partition.checkpoint()  # merged frames no longer tell who sent them
             partition.log.compact(now_us, keyed=True)
             self._compacted_up_to[partition] = sealed_end
@@ -72,6 +72,16 @@ class TopicRetention:
         retention = settings.retention()
         due_us = [partition.log.grows_old_us(retention) for partition in topic.partitions]
         return min((each for each in due_us if each is not None), default=None)
+
+    def is_by_age_alone(self, topic: Topic) -> bool:
+        """Whether `next_due_us` says all: nothing else makes messages go."""
+        settings = topic.settings
+        return (
+            settings.retention_mode == "time"
+            and settings.retention_bytes is None
+            and settings.retention_segments is None
+            and not settings.compacted
+        )
 
     def _waited_for(self, topic: Topic, partition: Partition) -> list[int]:
         """Where the groups stand that this topic's retention waits for, such as an archive's."""

@@ -9,6 +9,7 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.broker.read_ahead import READ_AHEAD
 from penstock.delivery.offsets import EMPTY, Int64s, Offsets
 from penstock.log.base import PartitionLog
 from penstock.record.batch import Batch
@@ -31,7 +32,7 @@ class LogSource:
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
-        self._recent = _Recent([], (), 0, 0, 0, set())
+        self._recent = _NOTHING
         self._asked_last = Plain(())  # a frame that is handed out a few messages at a time
 
     # The Source protocol of penstock.delivery.
@@ -117,6 +118,7 @@ class LogSource:
             if not recent.start <= at < recent.stop:
                 budget = min(max(_FETCH_BYTES_MIN, offsets.count * 256), _FETCH_BYTES_MAX)
                 recent = self._recent = _Recent.of(self._log, max(at, self._log.start), budget)
+                READ_AHEAD.add(self, budget)
             for number in range(max(bisect_right(recent.bases, at) - 1, 0), len(recent.bases)):
                 if recent.bases[number] >= stop:
                     break
@@ -133,6 +135,10 @@ class LogSource:
                 if bytes_max < 0:
                     break
         return found
+
+    def forget(self) -> None:
+        """Others have read more lately: what was read last is read again if it is wanted."""
+        self._recent, self._asked_last = _NOTHING, Plain(())
 
     def _scan_frames(
         self, priority: int, start: int, limit: int, end: int
@@ -186,6 +192,9 @@ class _Recent(NamedTuple):
             elif not isinstance(batch, Plain):
                 batch = self.batches[number] = Plain.of(batch)
         return batch
+
+
+_NOTHING = _Recent([], (), 0, 0, 0, set())
 
 
 def _choose(batch: Batch, offsets: Offsets, from_offset: int) -> Batch:

@@ -83,7 +83,7 @@ class Operations(BaseClient[S, P]):
 
     def _describe_topic(self, topic: str) -> TopicSettings:
         """Its settings, with the defaults where none was given."""
-        return self._broker.topic(self._name(topic), create=False).settings
+        return self._broker.settings(self._name(topic))
 
     def _stats(self, topic: str) -> TopicStats:
         return self._broker.stats(self._name(topic))
@@ -133,8 +133,8 @@ class Operations(BaseClient[S, P]):
             if dedup_id is not None:
                 raise InvalidInput("a delayed message cannot have a deduplication id")
             batch = self._expiring(batch, ttl, due_us)
-            ids, appended = self._broker.delay(name, batch, due_us, partition=partition)
-            yield from _durable(appended.durable)
+            ids, durable = self._broker.delay(name, batch, due_us, partition=partition)
+            yield from _durable(durable)
             return Delayed(ids[0], due_us)
         batch = self._expiring(batch, ttl, None)
         (placed,) = self._broker.publish(
@@ -208,8 +208,8 @@ class Operations(BaseClient[S, P]):
             self._broker.topic(self._name(topic))
             return []
         batch = self._expiring(batch, ttl, due)
-        ids, appended = self._broker.delay(self._name(topic), batch, due, partition=partition)
-        yield from _durable(appended.durable)
+        ids, durable = self._broker.delay(self._name(topic), batch, due, partition=partition)
+        yield from _durable(durable)
         return ids
 
     # Delays.

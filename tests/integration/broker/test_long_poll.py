@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.broker.names import topic_name
 from penstock.errors import BrokerClosed, DiskFull
 from tests.integration.broker.world import Background, World, values
 
@@ -225,7 +226,7 @@ def test_a_publish_wakes_a_real_broker_at_once(tmp_path: Path) -> None:
     with penstock.connect(tmp_path / "data") as ps:
         ps.create_topic("orders")
         waiting = Background(lambda: ps.receive("orders", "g", wait="20s"))
-        topic = ps._broker.open_topics()[0]
+        topic = ps._broker.topic(topic_name("orders"))
         while not len(topic.waiters):
             time.sleep(0.001)
         began = time.monotonic()

@@ -23,7 +23,6 @@ from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import InvalidInput, PartitionNotFound
 from penstock.record.batch import Batch, HeaderMap, Payload
 from penstock.record.plain import WORTH_IT_MAX, Plain, Single
-from penstock.record.schema import parse_ulid
 from penstock.wire.columns import ARROW_TYPE, encode_new
 from penstock.wire.messages import EACH_ROW, PublishedMessage, PublishedRuns, placed_of
 from penstock.wire.topics import TopicView
@@ -71,7 +70,7 @@ class Publishing(Calls[S, P]):
         ids = None if dedup_id is None else dedup_names([dedup_id], 1)
         options = _options(ttl, delay, deliver_at, partition)
         runs = yield from self._send(path + options, encode_new(batch, ids))
-        if runs.delayed_count:
+        if runs.delayed:
             return Delayed(_delayed_ids(runs)[0], runs.deliver_at_us or 0)
         (published,) = _PublishedFarAway(runs)
         return published
@@ -138,7 +137,7 @@ class Publishing(Calls[S, P]):
                 raise InvalidInput("say when: give delay or deliver_at")
             path += _options(ttl, delay, deliver_at, partition)
         runs = yield from self._send(path, encode_new(batch))
-        return _delayed_ids(runs) if runs.delayed_count else []
+        return _delayed_ids(runs) if runs.delayed else []
 
     def _check_partition(self, topic: str, partition: object) -> Steps[None]:
         """What is no number at all is told of in the words of the broker."""
@@ -208,6 +207,4 @@ def _published(message: PublishedMessage) -> Published | Delayed:
 
 
 def _delayed_ids(runs: PublishedRuns) -> DelayedIds:
-    return DelayedIds(
-        runs.delayed_offset or 0, parse_ulid(runs.delayed_id or ""), runs.delayed_count
-    )
+    return DelayedIds([placed_of(run) for run in runs.delayed])

@@ -191,8 +191,8 @@ def _store_value(call: Call) -> _Stored:
     if due_us is not None:
         if options.dedup_id is not None:
             raise InvalidInput("a delayed message cannot have a deduplication id")
-        ids, appended = call.broker.delay(name, batch, due_us, partition=options.partition)
-        return _Stored(PublishedMessage(id=ids[0], deliver_at_us=due_us), [appended.durable])
+        ids, durable = call.broker.delay(name, batch, due_us, partition=options.partition)
+        return _Stored(PublishedMessage(id=ids[0], deliver_at_us=due_us), [durable])
     (placed,) = call.broker.publish(
         name,
         batch,
@@ -246,15 +246,13 @@ def _as_asked(
 def _delay_arrow(call: Call, name: TopicName, batch: Batch, due_us: Any) -> _Stored:
     if not len(batch):
         return _Stored(PublishedRuns(partitions=len(call.broker.topic(name).partitions)), ())
-    _, appended = call.broker.delay(name, batch, due_us, partition=call.options.partition)
+    ids, durable = call.broker.delay(name, batch, due_us, partition=call.options.partition)
     runs = PublishedRuns(
         partitions=len(call.broker.topic(name).partitions),
-        delayed_offset=appended.first_offset,
-        delayed_id=ulid_text(appended.ulid),
-        delayed_count=len(batch),
+        delayed=[run_of(each) for each in ids.placed],
         deliver_at_us=due_us if isinstance(due_us, int) else None,
     )
-    return _Stored(runs, [appended.durable])
+    return _Stored(runs, [durable])
 
 
 def _store_json(call: Call) -> _Stored:
@@ -322,8 +320,8 @@ def _store_several(
     for place, some in rows.items():
         partition, batch, deliver_at_us = place[0], batches[place], stamps[place]
         if deliver_at_us is not None:
-            ids, appended = call.broker.delay(name, batch, deliver_at_us, partition=partition)
-            futures.append(appended.durable)
+            ids, durable = call.broker.delay(name, batch, deliver_at_us, partition=partition)
+            futures.append(durable)
             for id_, row in zip(ids, some, strict=True):
                 published[row] = PublishedMessage(id=id_, deliver_at_us=due[row])
             continue
