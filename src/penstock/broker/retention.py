@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from penstock.broker.catalog import Catalog
+from penstock.broker.names import stream_group
 from penstock.broker.partition import Partition
 from penstock.broker.topic import Topic
 from penstock.clock import Clock
@@ -89,7 +90,7 @@ class TopicRetention:
         floors = [partition.stats(name).committed for name in names if name in partition.queues]
         for name in names:
             if self.streams is not None and name not in partition.queues:
-                known = self.streams.committed(name)
+                known = self.streams.committed(stream_group(name, topic.name.namespace))
                 committed = known.get(TopicPartition(str(topic.name), partition.number))
                 floors.append(committed.offset if committed else partition.log.start)
         return floors

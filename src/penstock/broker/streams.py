@@ -7,6 +7,7 @@ their members are woken, and sessions end in time.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -14,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.broker.journal import Journal
-from penstock.broker.names import TopicName, group_name, parse_topic
+from penstock.broker.names import TopicName, parse_stream_group, parse_topic, stream_group
 from penstock.broker.progress import Progress, ProgressInbox
 from penstock.broker.structs import StreamGroup
 from penstock.errors import GroupNotFound, InvalidInput, PenstockError, TopicNotFound
@@ -35,6 +36,10 @@ _logger = logging.getLogger("penstock.broker")
 _EVENT, _SNAPSHOT = b"\x00", b"\x01"
 _CHECKPOINT_BYTES = 4 << 20
 
+_MEMBER = "member-"  # how a name begins that was made up here
+_SECRET_BYTES = 16
+_SHOWN_CHARACTERS = 8
+
 
 class Streams:
     def __init__(self, journal: Journal, broker: Broker, inbox: ProgressInbox) -> None:
@@ -50,10 +55,13 @@ class Streams:
             else:
                 states = group_events.fold(states, [group_events.decode(entry[1:])])
         topics = self._topics()
+        states, split = _by_namespace(states)
         self._groups = {name: Coordinator(name, topics, state) for name, state in states.items()}
         for group in self._groups.values():
             for topic in {place.topic for place in group.committed} - topics.keys():
                 self._store(group, [group.forget_topic(topic)])  # deleted, and then a crash
+        if split:
+            self._checkpoint()
         journal.log.sync()  # before there is another topic of that name
 
     # What members call.
@@ -68,13 +76,21 @@ class Streams:
         assignor: str = "sticky",
         wake: Callable[[], None] | None = None,
     ) -> Standing:
-        """Enter a group; `wake` is called when a heartbeat would bring something new."""
+        """Enter a group; `wake` is called when a heartbeat would bring something new.
+
+        Without a `member_id` it gets one that nobody can guess. It is all that it takes to speak
+        for the member, so `describe` does not show it.
+        """
+        topics = list(topics)
+        _check_namespace(group, topics)
         names = [str(self._broker.topic(name).name) for name in topics]
+        if member_id is None:
+            member_id = f"{_MEMBER}{secrets.token_hex(_SECRET_BYTES)}"
         self._take_in()
         with self._lock:
             coordinator = self._groups.get(group)
             if coordinator is None:
-                coordinator = Coordinator(group_name(group), self._topics())
+                coordinator = Coordinator(group, self._topics())
             standing, effects = coordinator.join(
                 member_id,
                 names,
@@ -132,9 +148,10 @@ class Streams:
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[None]:
         """Set positions from outside, also of a group that does not exist yet."""
+        _check_namespace(group, [parse_topic(place.topic) for place in offsets])
         self._take_in()  # or it would undo this later
         with self._lock:
-            coordinator = self._groups.get(group) or Coordinator(group_name(group), self._topics())
+            coordinator = self._groups.get(group) or Coordinator(group, self._topics())
             event = coordinator.set_offsets(offsets)
             self._groups[group] = coordinator
             return self._as_durable_as(offsets, self._store(coordinator, [event]))
@@ -145,10 +162,20 @@ class Streams:
             self._store(coordinator, [coordinator.delete()])
             del self._groups[group]
 
-    def groups(self) -> list[str]:
+    def groups(self, namespace: str | None = None) -> list[str]:
+        """Those of a namespace, by their own names; or all, as `stream_group` writes them."""
         self._take_in()
         with self._lock:
-            return sorted(self._groups)
+            names = sorted(self._groups)
+        if namespace is None:
+            return names
+        known = [parse_stream_group(name) for name in names]
+        return [group for where, group in known if where == namespace]
+
+    def has_member(self, group: str, member_id: str) -> bool:
+        with self._lock:
+            coordinator = self._groups.get(group)
+            return coordinator is not None and member_id in coordinator.members
 
     def describe(self, group: str) -> StreamGroup:
         self._take_in()
@@ -161,11 +188,13 @@ class Streams:
             coordinator = self._group(group)
             committed = dict(coordinator.committed)
             bounds = {place: Bounds(log.start, log.end) for place, log in logs.items()}
-            members: dict[str, list[TopicPartition]] = {m: [] for m in coordinator.members}
+            members: dict[str, list[TopicPartition]] = {
+                _shown(member_id): [] for member_id in coordinator.members
+            }
             for partition, claim in sorted(coordinator.claims.items()):
-                members[claim.member_id].append(partition)
+                members[_shown(claim.member_id)].append(partition)
             return StreamGroup(
-                group=group,
+                group=parse_stream_group(group)[1],
                 phase=coordinator.phase,
                 generation=coordinator.generation,
                 members=members,
@@ -278,10 +307,11 @@ class Streams:
             for place, offset in ((TopicPartition(topic, p), o) for p, o in each.items())
             if place in logs
         }
-        if offsets:
-            group = group_name(progress.group)
+        for namespace in {parse_topic(place.topic).namespace for place in offsets}:
+            group = stream_group(progress.group, namespace)
             coordinator = self._groups.get(group) or Coordinator(group, self._topics())
-            event = coordinator.set_offsets(offsets)
+            some = {p: o for p, o in offsets.items() if parse_topic(p.topic).namespace == namespace}
+            event = coordinator.set_offsets(some)
             self._groups[group] = coordinator
             self._store(coordinator, [event])
 
@@ -342,3 +372,34 @@ class Streams:
 
     def _now(self) -> int:
         return self._broker.clock.monotonic_ns()
+
+
+def _check_namespace(group: str, topics: Iterable[TopicName]) -> None:
+    """A group reads topics of its own namespace alone."""
+    namespace, name = parse_stream_group(group)
+    for topic in topics:
+        if topic.namespace != namespace:
+            raise InvalidInput(
+                f"stream group {name} is one of namespace {namespace!r}, and cannot read {topic}"
+            )
+
+
+def _shown(member_id: str) -> str:
+    """A member as others see it: a name that it chose itself, or the beginning of its secret."""
+    secret = member_id.removeprefix(_MEMBER)
+    if secret == member_id or len(secret) != 2 * _SECRET_BYTES:
+        return member_id
+    return _MEMBER + secret[:_SHOWN_CHARACTERS]
+
+
+def _by_namespace(states: dict[str, GroupState]) -> tuple[dict[str, GroupState], bool]:
+    """Groups of a folder in which a name meant one group for all namespaces: now it means one in
+    each whose topics it has read. Whether there were such."""
+    found: dict[str, GroupState] = {}
+    for name, state in states.items():
+        namespace, group = parse_stream_group(name)
+        places = {place: parse_topic(place.topic).namespace for place in state.offsets}
+        for where in {*places.values()} or {namespace}:
+            offsets = {p: state.offsets[p] for p, its in places.items() if its == where}
+            found[stream_group(group, where)] = GroupState(state.generations_reserved, offsets)
+    return found, found.keys() != states.keys()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from penstock.broker.listing import parse_limit
-from penstock.broker.names import TopicName, group_name
+from penstock.broker.names import TopicName, group_name, stream_group
 from penstock.broker.settings import TopicSettings, parse_ttl_us
 from penstock.broker.stats import LatencyRow, TopicStats
 from penstock.broker.structs import DelayedMessage, DelayStats, Delivered, StreamGroup
@@ -303,11 +303,11 @@ class Operations(BaseClient[S, P]):
 
     def _stream_groups(self) -> list[str]:
         """The groups that read as streams."""
-        return self._broker.streams.groups()
+        return self._broker.streams.groups(self._namespace)
 
     def _describe_stream_group(self, group: str) -> StreamGroup:
         """Its members and their partitions, what is committed, and the lag on each partition."""
-        return self._broker.streams.describe(group)
+        return self._broker.streams.describe(stream_group(group, self._namespace))
 
     def _reset_stream_group(
         self, group: str, topic: str, to: Position, *, partition: int | None = None
@@ -325,11 +325,12 @@ class Operations(BaseClient[S, P]):
             )
             for number, offset in positions.items()
         }
+        group = stream_group(group, self._namespace)
         yield from _durable(self._broker.streams.set_offsets(group, offsets))
 
     def _delete_stream_group(self, group: str) -> None:
         """Forget what a stream group has committed. Only while it has no members."""
-        self._broker.streams.delete(group)
+        self._broker.streams.delete(stream_group(group, self._namespace))
 
     # Moving about.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.names import TopicName
+from penstock.broker.names import TopicName, stream_group
 from penstock.client.abandoned import LEAVER, Abandonable, weakly
 from penstock.client.arguments import Position, parse_start
 from penstock.client.faces import AsyncIterated, Iterated
@@ -64,7 +64,8 @@ class StreamReader(Abandonable):
     ) -> None:
         self._broker = broker
         self._names = {str(name): name for name in topics}
-        self._group = group
+        # They are all of one namespace; that there is one is checked by who joins.
+        self._group = stream_group(group, *{name.namespace for name in topics})
         self._start = parse_start(start)
         self._config = config
         self._member = Member(config.member_id)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
+from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, stream_group, topic_name
 from penstock.errors import Forbidden, MethodNotAllowed, NotFound
 from penstock.server.http import Request, decode
 from penstock.server.keys import Key, Right
@@ -59,6 +59,11 @@ class Call:
     @property
     def group(self) -> str:
         return group_name(self.parameters["group"])
+
+    @property
+    def stream_group(self) -> str:
+        """The group in its namespace, as the broker knows it."""
+        return stream_group(self.parameters["group"], self.namespace)
 
     def check(self, right: Right, namespace: str | None) -> None:
         """Raise Forbidden unless the key is good for this too."""

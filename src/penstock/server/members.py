@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from penstock.broker.broker import Broker
-from penstock.errors import GroupError
 from penstock.server.polls import Poll
 
 
@@ -97,7 +96,4 @@ class Members:
             del self._members[group, member_id]
 
     def _is_member(self, group: str, member_id: str) -> bool:
-        try:
-            return member_id in self._broker.streams.describe(group).members
-        except GroupError:
-            return False
+        return self._broker.streams.has_member(group, member_id)

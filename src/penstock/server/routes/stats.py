@@ -10,7 +10,6 @@ from penstock.broker.stats import TopicStats
 from penstock.durations import parse_us
 from penstock.errors import TopicNotFound
 from penstock.server.endpoints import Call, Table
-from penstock.server.routes.streams import list_stream_groups
 from penstock.wire.topics import (
     LatencyOptions,
     LatencyPage,
@@ -55,7 +54,8 @@ async def latencies(call: Call) -> LatencyPage:
 async def summary(call: Call) -> Summary:
     """Everything together, in one pass. With a namespace in the path, of that one."""
     rows = await call.door.aside(lambda: [_row(*each) for each in _stats(call, _names(call))])
-    groups = list_stream_groups(call).groups
+    namespace = call.parameters.get("namespace") or (call.key and call.key.namespace)
+    groups = call.broker.streams.groups(namespace or None)
     return Summary(
         topics=len(rows),
         partitions=sum(row.partitions for row in rows),

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.broker.names import TopicName, parse_topic, topic_name
 from penstock.durations import parse_ms
-from penstock.errors import GroupNotFound, OffsetOutOfRange
+from penstock.errors import OffsetOutOfRange
 from penstock.group.assignment import TopicPartition
 from penstock.group.session import Standing
 from penstock.record.batch import Batch
@@ -49,34 +49,26 @@ table = Table("streams")
 
 @table.add("GET", "/stream-groups", right="describe", result=StreamGroups)
 def list_stream_groups(call: Call) -> StreamGroups:
-    """The groups that read as streams; with a namespace in the path, those that read its topics."""
-    groups = call.broker.streams.groups()
-    if "namespace" in call.parameters:
-        groups = [group for group in groups if call.namespace in _namespaces(call, group)]
-    elif call.key is not None and call.key.namespace is not None:
-        groups = [group for group in groups if _namespaces(call, group) <= {call.key.namespace}]
-    return StreamGroups(groups=groups)
+    """The groups of the namespace that read as streams."""
+    return StreamGroups(groups=call.broker.streams.groups(call.namespace))
 
 
 @table.add("GET", "/stream-groups/{group}", right="describe", result=StreamGroupView)
 def describe_stream_group(call: Call) -> StreamGroupView:
     """Members and their partitions, what is committed, and the lag on each partition."""
-    _check_group(call, "describe")
-    return group_view(call.broker.streams.describe(call.parameters["group"]))
+    return group_view(call.broker.streams.describe(call.stream_group))
 
 
 @table.add("DELETE", "/stream-groups/{group}", right="manage")
 async def delete_stream_group(call: Call) -> None:
     """Forget what a group has committed. Only while it has no members."""
-    _check_group(call, "manage")
-    await call.door.aside(call.broker.streams.delete, call.parameters["group"])
+    await call.door.aside(call.broker.streams.delete, call.stream_group)
 
 
 @table.add("GET", "/stream-groups/{group}/offsets", right="describe", result=Offsets)
 def committed_offsets(call: Call) -> Offsets:
     """Where a group goes on, on each partition where it has committed."""
-    _check_group(call, "describe")
-    committed = call.broker.streams.describe(call.parameters["group"]).committed
+    committed = call.broker.streams.describe(call.stream_group).committed
     return Offsets(offsets=wire_positions(committed))
 
 
@@ -90,7 +82,7 @@ async def reset_stream_group(call: Call) -> None:
     for number, offset in positions(call, name, body.to, body.partition):
         log = topic.partition(number).log
         offsets[TopicPartition(str(name), number)] = min(max(offset, log.start), log.end)
-    group = call.group
+    group = call.stream_group
     await durable(await call.door.aside(call.broker.streams.set_offsets, group, offsets))
 
 
@@ -98,7 +90,7 @@ async def reset_stream_group(call: Call) -> None:
 async def join(call: Call) -> StandingView:
     """Enter a group, or enter it again under the member's own name."""
     body: Join = call.body
-    group = call.group
+    group = call.stream_group
     names = [topic_name(topic, call.namespace) for topic in body.topics]
     waker = call.door.members.waker(group)
     standing = await call.door.aside(
@@ -125,7 +117,7 @@ async def join(call: Call) -> StandingView:
 async def heartbeat(call: Call) -> StandingView:
     """Stay in the group, and hear what to read and what to give back."""
     body: MemberCall = call.body
-    group = _check_group(call, "consume")
+    group = call.stream_group
     call.door.members.heard(group, body.member_id)
     return _standing(
         call,
@@ -139,7 +131,7 @@ async def heartbeat(call: Call) -> StandingView:
 async def sync(call: Call) -> StandingView:
     """Give back partitions that were asked for; also a heartbeat."""
     body: Sync = call.body
-    group = _check_group(call, "consume")
+    group = call.stream_group
     call.door.members.heard(group, body.member_id)
     return _standing(
         call,
@@ -157,7 +149,7 @@ async def sync(call: Call) -> StandingView:
 async def leave(call: Call) -> None:
     """Go; others get the partitions at once."""
     body: MemberCall = call.body
-    group = _check_group(call, "consume")
+    group = call.stream_group
     await call.door.aside(call.broker.streams.leave, group, body.member_id, body.generation)
     call.door.members.gone(group, body.member_id)
 
@@ -166,7 +158,7 @@ async def leave(call: Call) -> None:
 async def commit(call: Call) -> None:
     """Set positions, all or none, on partitions that the member holds."""
     body: Commit = call.body
-    group = _check_group(call, "consume")
+    group = call.stream_group
     stored: Future[None] = await call.door.aside(
         call.broker.streams.commit,
         group,
@@ -290,7 +282,7 @@ def _fetched(call: Call, parts: Sequence[_Part], woken: bool) -> Answer:
 
 
 def _standing(call: Call, standing: Standing) -> StandingView:
-    committed = call.broker.streams.committed(call.parameters["group"])
+    committed = call.broker.streams.committed(call.stream_group)
     return StandingView(
         member_id=standing.member_id,
         generation=standing.generation,
@@ -303,21 +295,3 @@ def _standing(call: Call, standing: Standing) -> StandingView:
             {place: committed[place].offset for place in standing.assigned if place in committed}
         ),
     )
-
-
-def _check_group(call: Call, right: Any) -> str:
-    """A key of one namespace has no business with a group that reads topics of another."""
-    group = call.parameters["group"]
-    if call.key is not None and call.key.namespace is not None:
-        for namespace in _namespaces(call, group):
-            call.check(right, namespace)
-    return group
-
-
-def _namespaces(call: Call, group: str) -> set[str]:
-    try:
-        described = call.broker.streams.describe(group)
-    except GroupNotFound:
-        return set()
-    topics = {place.topic for place in (*described.committed, *described.lag)}
-    return {parse_topic(topic).namespace for topic in topics}
