@@ -90,8 +90,7 @@ BROKER_BUGS = [
         "a dead letter is not synced before its message is done with",
         "broker/burials.py",
         """\
-            for each in dead.partitions:
-                each.log.ordered()
+            dead.partitions[partition].log.ordered()
 """,
         """\
             pass

@@ -109,8 +109,8 @@ LOG_BUGS = [
     Bug(
         "close does not sync",
         "log/local.py",
-        "        self._commit(active_too=True)\n        with self._commit_lock:\n",
-        "        with self._commit_lock:\n",
+        "            self._commit(active_too=True)\n        except TooManyOpenFiles",
+        "            pass\n        except TooManyOpenFiles",
         POWER_CUT,
     ),
     # Names and their order.
@@ -279,7 +279,7 @@ aggregate([("offset", "min")])
         try:
             self._active_file.truncate(self._active.size_bytes)
         except OSError as worse:
-            return self._fail(worse)
+            return self._stopped_by(worse)  # or the next append removes it
 """,
         """\
         active = self._active

@@ -291,9 +291,9 @@ class BrokerLife(Crashes):
                 model.group(group, self.now_ns)
         letters = 0
         if dead is not None:
-            model = dead.partitions[0]
-            model.group(LETTERS_GROUP, self.now_ns)
-            letters = len(model.undone(LETTERS_GROUP))
+            for model in dead.partitions:
+                model.group(LETTERS_GROUP, self.now_ns)
+                letters += len(model.undone(LETTERS_GROUP))
         stats = self.broker.stats(topic.name)
         self.returned()
         require(stats.dead == letters, f"{stats.dead} dead letters, there are {letters}")

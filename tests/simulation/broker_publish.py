@@ -10,6 +10,7 @@ import numpy as np
 from penstock.broker.dead_letters import LETTERS_GROUP, Letter
 from penstock.broker.topic import DEDUP_HEADER, Placed, Producer
 from penstock.errors import InvalidInput, OutOfOrderSequence, ProducerFenced
+from penstock.model.published import parse_delayed_id
 from penstock.record.batch import Batch
 from tests.simulation.broker_model import Row, require, row_of
 from tests.simulation.broker_world import (
@@ -179,13 +180,15 @@ class PublishActs(BrokerWorld):
             self.with_ttl(topic, [row], at_us)[0] for row, at_us in zip(rows, due, strict=True)
         ]
         self.delaying = topic, stored, due, partition
-        ids, appended = self.broker.delay(
+        ids, durable = self.broker.delay(
             topic.name, batch_of(rows), np.array(due, np.int64), partition=partition
         )
         self.delaying = None
-        promise = self.promise(topic, appended.durable)
+        promise = self.promise(topic, durable)
         for id_, row, at_us in zip(ids, stored, due, strict=True):
-            topic.delayed[id_] = DelayedModel(id_, row, at_us, partition, promise)
+            waits_in = parse_delayed_id(id_)[0]
+            require(partition in (None, waits_in), f"{id_} is not for partition {partition}")
+            topic.delayed[id_] = DelayedModel(id_, row, at_us, waits_in, promise)
         self.counts["delayed"] += len(rows)
 
     delaying: tuple[TopicModel, list[Row], list[int], int | None] | None = None
@@ -252,8 +255,7 @@ class PublishActs(BrokerWorld):
         while page := self.broker.delayed(topic.name, after, 7):
             for offset, each in page:
                 row = row_of(each.message)
-                headers = tuple(h for h in row.headers if h[0] != "penstock-partition")
-                found[each.id] = each.deliver_at_us, row._replace(headers=headers)
+                found[each.id] = each.deliver_at_us, row
                 after = offset + 1
         return found
 
@@ -265,28 +267,35 @@ class PublishActs(BrokerWorld):
         if dead is None:
             return
         redrive = self.rng.random() < 0.7
-        model = dead.partitions[0]
-        letters_group = model.group(LETTERS_GROUP, self.now_ns)
-        waiting = [o for o in model.rows if letters_group.fate(o).place != "done"]
+        groups = [model.group(LETTERS_GROUP, self.now_ns) for model in dead.partitions]
+        waiting = {
+            (model.number, offset): row
+            for model, group in zip(dead.partitions, groups, strict=True)
+            for offset, row in model.rows.items()
+            if group.fate(offset).place != "done"
+        }
         box = self.broker.dead_letters(topic.name)
         listed = list(box)
-        require([letter.message.offset for letter in listed] == waiting, "other letters are there")
+        require([_place(letter) for letter in listed] == [*waiting], "other letters are there")
         for letter in listed:
-            require(row_of(letter.message) == model.rows[letter.message.offset], "a letter changed")
+            require(row_of(letter.message) == waiting[_place(letter)], "a letter changed")
         chosen = self._choose(listed)
         self.note(f"{'redrive' if redrive else 'purge'} {len(chosen)} letters of {topic.name}")
         if not chosen:
             return
-        offsets = {letter.message.offset for letter in chosen}
+        places = {_place(letter) for letter in chosen}
         if redrive:
-            revived = [_revived(model.rows[offset]) for offset in sorted(offsets)]
+            revived = [_revived(waiting[place]) for place in sorted(places)]
             self.expect(topic, self.with_ttl(topic, revived, self.wall_us))
-        model.finish(LETTERS_GROUP, offsets, self.now_ns)
+        for model in dead.partitions:
+            offsets = {offset for number, offset in places if number == model.number}
+            if offsets:
+                model.finish(LETTERS_GROUP, offsets, self.now_ns)
         act = box.redrive if redrive else box.purge
         if self.rng.random() < 0.5:
             done = act(chosen)
         else:
-            done = act(where=lambda letter: letter.message.offset in offsets)
+            done = act(where=lambda letter: _place(letter) in places)
         require(done == len(chosen), f"{done} letters instead of {len(chosen)}")
         self.counts["redriven" if redrive else "letters purged"] += done
 
@@ -342,6 +351,10 @@ class PublishActs(BrokerWorld):
             else row
             for row in rows
         ]
+
+
+def _place(letter: Letter) -> tuple[int, int]:
+    return letter.partition, letter.message.offset
 
 
 def _revived(letter: Row) -> Row:

@@ -136,6 +136,9 @@ class BrokerWorld:
         )
         self.clock, self.committer = clock, committer
         self.synced_ns = self.jumped_ns = self.now_ns
+        for name in self.broker.topics():
+            if self.rng.random() < 0.8:  # the others when they are used
+                self.broker.topic(name)
 
     @property
     def now_ns(self) -> int:
@@ -172,7 +175,7 @@ class BrokerWorld:
     def _letter(self, topic: TopicModel, story: Story) -> Expected:
         row = topic.partitions[story.partition].rows[story.offset]
         letter = row._replace(expires_at_us=None, story=story)
-        return Expected(topic.name.dead_letters, letter)
+        return Expected(topic.name.dead_letters, letter, story.partition)
 
     def absorb(self, wall_us: int | None = None) -> None:
         """Take over what the logs have got, by default just now; nobody but who is expected may
@@ -182,6 +185,8 @@ class BrokerWorld:
                 known = name.is_dead_letters or name in self.changing
                 require(known, f"topic {name} was never created")
                 self.topics[name] = TopicModel(name, self.broker.topic(name).settings)
+            elif name.is_dead_letters:
+                self._more_partitions(self.topics[name])
         for topic, model in self.partitions():
             log = self.broker.topic(topic.name).partitions[model.number].log
             if log.end > model.end:
@@ -190,6 +195,12 @@ class BrokerWorld:
                     self._take_in(topic, model, offset)
                 durable = self.futures.get((topic.name, model.number))
                 model.ends.append((model.end, self.promise(topic, durable)))
+
+    def _more_partitions(self, topic: TopicModel) -> None:
+        """Letters go to the partition of their message, which their topic may not have had yet."""
+        topic.settings = self.broker.settings(topic.name)
+        for number in range(len(topic.partitions), topic.settings.partitions):
+            topic.partitions.append(PartitionModel(number))
 
     def rows(self, topic: TopicModel, number: int, offset: int) -> list[Row]:
         """What a log holds from an offset on."""

@@ -520,7 +520,7 @@ def test_a_delayed_message_whose_move_a_power_cut_took_is_moved_again() -> None:
     shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "interval"})
     due_us = WALL_NS // 1000 + 1_000_000
     shop.broker.delay(TOPIC, Batch.build([b"late"]), due_us)
-    shop.broker.topic(TOPIC).delays.log.sync()
+    shop.broker.topic(TOPIC).delays.of(0).log.sync()
     shop.wait(1)
     shop.broker.topic(TOPIC).delays.ordered()
 

@@ -53,7 +53,14 @@ from penstock.model.groups import (
 )
 from penstock.model.letters import Letter, LetterPage
 from penstock.model.messages import DelayedPage, MessagePage, NewMessage, PublishedMessage
-from penstock.model.names import TopicName, group_name, parse_topic, topic_name
+from penstock.model.names import (
+    DEFAULT_NAMESPACE,
+    TopicName,
+    group_name,
+    parse_topic,
+    stream_group,
+    topic_name,
+)
 from penstock.model.published import DelayedIds, Placed, ProducerSequence
 from penstock.model.stats import (
     DelayStats,
@@ -141,10 +148,10 @@ class Api:
             raise InvalidInput(f"{len(batch)} messages, but {len(at_us)} of deliver_at")
         if not len(batch):
             self._broker.topic(name)
-            return DelayedIds(0, 0, 0), at_us, DONE
+            return DelayedIds([]), at_us, DONE
         batch = expiring(batch, ttl, at_us)
-        ids, appended = self._broker.delay(name, batch, at_us, partition=partition)
-        return ids, at_us, appended.durable
+        ids, durable = self._broker.delay(name, batch, at_us, partition=partition)
+        return ids, at_us, durable
 
     def publish_each(
         self, name: TopicName, messages: Sequence[NewMessage]
@@ -201,12 +208,13 @@ class Api:
         wanted: Sequence[PartitionOffset],
         max_bytes: int = 1 << 20,
         *,
+        namespace: str = DEFAULT_NAMESPACE,
         group: str | None = None,
         member_id: str | None = None,
         generation: int = 0,
     ) -> Fetched:
-        """What there is to read now from some positions on, and whether the member is to
-        heartbeat."""
+        """What there is to read now from some positions on, and whether a member of a group of the
+        namespace is to heartbeat."""
         bytes_left = max_bytes
         if self._answer_bytes_max is not None:
             bytes_left = min(bytes_left, self._answer_bytes_max)
@@ -220,7 +228,7 @@ class Api:
         woken = (
             group is not None
             and member_id is not None
-            and self._members.is_woken(group, member_id, generation)
+            and self._members.is_woken(stream_group(group, namespace), member_id, generation)
         )
         return Fetched(parts=parts, woken=woken)
 
@@ -231,10 +239,10 @@ class Api:
         return self._broker.on_news(name, callback)
 
     def on_wake(
-        self, group: str, member_id: str, callback: Callable[[], None]
+        self, namespace: str, group: str, member_id: str, callback: Callable[[], None]
     ) -> Callable[[], None]:
         """Call back when a member of a stream group should heartbeat; returns how to stop that."""
-        return self._members.on_wake(group, member_id, callback)
+        return self._members.on_wake(stream_group(group, namespace), member_id, callback)
 
     def plan(self, chore: Callable[[int], int | None], deadline_ns: int) -> None:
         """Have a short chore called when the clock reaches a time; it says when to call again."""
@@ -254,8 +262,7 @@ class Api:
         return TopicDescription(topic=call.topic, settings=settings)
 
     def describe_topic(self, call: calls.DescribeTopic) -> TopicDescription:
-        topic = self._broker.topic(_name(call), create=False)
-        return TopicDescription(topic=call.topic, settings=topic.settings)
+        return TopicDescription(topic=call.topic, settings=self._broker.settings(_name(call)))
 
     def alter_topic(self, call: calls.AlterTopic) -> TopicDescription:
         settings = self._broker.alter_topic(_name(call), call.settings)
@@ -362,17 +369,16 @@ class Api:
     # Stream groups, from outside.
 
     def list_stream_groups(self, call: calls.ListStreamGroups) -> StreamGroups:
-        groups = self._broker.streams.groups()
-        return StreamGroups(groups=[g for g in groups if call.namespace in self._namespaces(g)])
+        return StreamGroups(groups=self._broker.streams.groups(call.namespace))
 
     def describe_stream_group(self, call: calls.DescribeStreamGroup) -> StreamGroup:
-        return self._broker.streams.describe(call.group)
+        return self._broker.streams.describe(_group(call))
 
     def delete_stream_group(self, call: calls.DeleteStreamGroup) -> None:
-        self._broker.streams.delete(call.group)
+        self._broker.streams.delete(_group(call))
 
     def list_committed_offsets(self, call: calls.ListCommittedOffsets) -> CommittedOffsets:
-        committed = self._broker.streams.describe(call.group).committed
+        committed = self._broker.streams.describe(_group(call)).committed
         return CommittedOffsets(offsets=positions(committed))
 
     def reset_stream_group(self, call: calls.ResetStreamGroup) -> Future[None]:
@@ -382,14 +388,15 @@ class Api:
             TopicPartition(str(name), number): within(topic.partition(number), offset)
             for number, offset in offsets_at(topic, call.to, call.partition).items()
         }
-        return self._broker.streams.set_offsets(call.group, offsets)
+        return self._broker.streams.set_offsets(_group(call), offsets)
 
     # Stream groups, for members.
 
     def join_group(self, call: calls.JoinGroup) -> MemberStanding:
-        waker = self._members.waker(call.group)
+        group = _group(call)
+        waker = self._members.waker(group)
         standing = self._broker.streams.join(
-            group_name(call.group),
+            group,
             call.member_id,
             [topic_name(topic, call.namespace) for topic in call.topics],
             session_timeout_ms=parse_ms(call.session_timeout, "session_timeout"),
@@ -397,28 +404,28 @@ class Api:
             wake=waker,
         )
         waker.joined(standing.member_id, standing.generation)
-        return self._standing(call.group, standing)
+        return self._standing(_group(call), standing)
 
     def heartbeat(self, call: calls.Heartbeat) -> MemberStanding:
-        self._members.heard(call.group, call.member_id)
-        standing = self._broker.streams.heartbeat(call.group, call.member_id, call.generation)
-        return self._standing(call.group, standing)
+        self._members.heard(_group(call), call.member_id)
+        standing = self._broker.streams.heartbeat(_group(call), call.member_id, call.generation)
+        return self._standing(_group(call), standing)
 
     def sync_group(self, call: calls.SyncGroup) -> MemberStanding:
-        self._members.heard(call.group, call.member_id)
+        self._members.heard(_group(call), call.member_id)
         standing = self._broker.streams.revoked(
-            call.group, call.member_id, call.generation, places(call.revoked)
+            _group(call), call.member_id, call.generation, places(call.revoked)
         )
-        return self._standing(call.group, standing)
+        return self._standing(_group(call), standing)
 
     def leave_group(self, call: calls.LeaveGroup) -> None:
-        self._broker.streams.leave(call.group, call.member_id, call.generation)
-        self._members.gone(call.group, call.member_id)
+        self._broker.streams.leave(_group(call), call.member_id, call.generation)
+        self._members.gone(_group(call), call.member_id)
 
     def commit_offsets(self, call: calls.CommitOffsets) -> Future[None]:
         offsets = offsets_of(call.offsets)
         return self._broker.streams.commit(
-            call.group, call.member_id, call.generation, offsets, call.number
+            _group(call), call.member_id, call.generation, offsets, call.number
         )
 
     # How things stand.
@@ -437,11 +444,7 @@ class Api:
 
     def summarize(self, call: calls.Summarize) -> Summary:
         rows = [_row(name, stats) for name, stats in self._stats(self._names(call.namespace))]
-        groups = [
-            group
-            for group in self._broker.streams.groups()
-            if call.namespace is None or call.namespace in self._namespaces(group)
-        ]
+        groups = self._broker.streams.groups(call.namespace)
         return Summary(
             topics=len(rows),
             partitions=sum(row.partitions for row in rows),
@@ -522,19 +525,7 @@ class Api:
         )
 
     def _is_member(self, group: str, member_id: str) -> bool:
-        try:
-            return member_id in self._broker.streams.describe(group).members
-        except GroupError:
-            return False
-
-    def _namespaces(self, group: str) -> set[str]:
-        """Whose topics a stream group reads."""
-        try:
-            described = self._broker.streams.describe(group)
-        except GroupError:
-            return set()
-        topics = {at.topic for at in (*described.committed, *described.lag)}
-        return {parse_topic(topic).namespace for topic in topics}
+        return self._broker.streams.has_member(group, member_id)
 
     def _names(self, namespace: str | None) -> list[TopicName]:
         return self._broker.topics(namespace)
@@ -554,6 +545,10 @@ METHODS = {
 
 def _name(call: calls.TopicCall[Any]) -> TopicName:
     return topic_name(call.topic, call.namespace)
+
+
+def _group(call: calls.StreamGroupCall[Any]) -> str:
+    return stream_group(call.group, call.namespace)
 
 
 def _how(named: Settle) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -31,16 +32,16 @@ from penstock.broker.partition import Partition
 from penstock.broker.progress import ProgressInbox
 from penstock.broker.retention import TopicRetention
 from penstock.broker.settlement import Settlement
-from penstock.broker.stats import topic_stats
+from penstock.broker.stats import empty_stats, topic_stats
 from penstock.broker.store import Store
 from penstock.broker.streams import Streams
 from penstock.broker.topic import (
     PARTITION_MISSING,
     Topic,
-    bound_for,
     check_partition,
     with_dedup_ids,
 )
+from penstock.broker.unopened import UnopenedTopics
 from penstock.broker.waiters import Waiters
 from penstock.clock import Clock
 from penstock.config import DELAY_MS_MAX
@@ -53,11 +54,18 @@ from penstock.errors import (
     TopicExists,
 )
 from penstock.forks import abandon_in_children
-from penstock.log.base import Appended, Batches
+from penstock.log.base import Batches, all_durable
 from penstock.log.engine import Engine
 from penstock.model.deliveries import Delivered
 from penstock.model.messages import DelayedMessage
-from penstock.model.names import DEFAULT_NAMESPACE, TopicName, dedup_names, group_name, topic_name
+from penstock.model.names import (
+    DEFAULT_NAMESPACE,
+    TopicName,
+    dedup_names,
+    group_name,
+    parse_topic,
+    topic_name,
+)
 from penstock.model.published import DelayedIds, Placed, ProducerSequence
 from penstock.model.settings import (
     DEAD_LETTER_SETTINGS,
@@ -101,7 +109,8 @@ class Broker:
         self._engine = engine
         self._lock = threading.RLock()
         self._closed = self._abandoned = False
-        self._topics: dict[TopicName, Topic] = {}
+        self._topics: dict[TopicName, Topic] = {}  # those that are open
+        self._opening: set[TopicName] = set()
         self._chores: dict[TopicName, TopicChores] = {}
         self._waiters: dict[TopicName, Waiters] = {}
 
@@ -114,14 +123,11 @@ class Broker:
             self._catalog = self._store.catalog()
             self._retention = TopicRetention(self.clock, self._catalog)
             self._store.remove_strays(self._catalog)
-            for name in self._catalog:
-                self._open(name)
-            for name, topic in self._topics.items():
-                finish_burials(topic, self._burials(name))
             self.streams = Streams(
                 self._store.groups(), self, ProgressInbox(engine.folder, engine.files)
             )
             self._retention.streams = self.streams
+            self._unopened = UnopenedTopics(self._store.activity(self._catalog), self)
         except BaseException:
             engine.close()
             raise
@@ -145,11 +151,8 @@ class Broker:
             self._store.remove_topic(name)
             self.latencies.begin(name)
             self._catalog.create(name, settings)
-            try:
-                self._open(name)
-            except BaseException:  # no room for its files, say: it can be created later
-                self._catalog.delete(name)
-                raise
+            if name.is_dead_letters:
+                self._open(name)  # the topic that it is for may be open, and looks for it
         self.streams.topics_changed()
         return settings
 
@@ -180,6 +183,7 @@ class Broker:
             self._check_open()
             self._catalog.delete(name)
             self._close(name)
+            self._unopened.deleted(name)
             self.latencies.forget(name)
             self._store.remove_topic(name)
         for other, topic in list(self._topics.items()):
@@ -194,16 +198,27 @@ class Broker:
         return sorted({DEFAULT_NAMESPACE, *(name.namespace for name in self._catalog)})
 
     def open_topics(self) -> list[Topic]:
+        """Those that were used, or had something to do by themselves, since the broker began."""
         return list(self._topics.values())
+
+    def partition_counts(self) -> dict[str, int]:
+        """Of all topics."""
+        return self._catalog.partition_counts()
 
     def topic(self, name: TopicName, create: bool | None = None) -> Topic:
         """A topic that is there, or is made if that is allowed."""
         topic = self._topics.get(name)
-        if topic is not None:
-            return topic
-        self._settings_if_made(name, create)
-        self.create_topic(name, {}, exist_ok=True)
-        return self._topics[name]
+        while topic is None:
+            if name not in self._catalog:
+                self._settings_if_made(name, create)
+                self.create_topic(name, {}, exist_ok=True)
+            topic = self._open_known(name)
+        return topic
+
+    def settings(self, name: TopicName) -> TopicSettings:
+        """Of a topic that is there, whether or not it is open."""
+        self._check_open()
+        return self._catalog.settings(name)
 
     # Publishing.
 
@@ -244,12 +259,9 @@ class Broker:
 
         No topic is made for messages that it would not take.
         """
-        topic = self._topics.get(name)
-        if topic is not None:
-            settings, partitions = topic.settings, len(topic.partitions)
-        else:
-            settings = self._settings_if_made(name)
-            partitions = settings.partitions
+        is_there = name in self._catalog
+        settings = self.settings(name) if is_there else self._settings_if_made(name)
+        partitions = settings.partitions
         if partition is not None:
             check_partition(name, partition, partitions)
         elif producer is not None:
@@ -258,9 +270,7 @@ class Broker:
             batch = with_dedup_ids(batch, dedup_names(dedup_ids, len(batch)))
         if deliver_at_us is not None:
             self._check_due(deliver_at_us)
-            if partition is not None:
-                batch = bound_for(batch, partition)
-        if topic is None:  # its only partition would get all of it
+        if not is_there:  # its only partition would get all of it
             by = NOBODY
             if producer is not None:
                 by = Writer(producer.id, producer.sequence, producer.epoch)
@@ -274,16 +284,17 @@ class Broker:
         deliver_at_us: int | Int64s,
         *,
         partition: int | None = None,
-    ) -> tuple[DelayedIds, Appended]:
-        """Store messages that are to be delivered later; their ids, to cancel them by."""
+    ) -> tuple[DelayedIds, Future[None]]:
+        """Store messages that are to be delivered later; their ids, to cancel them by, and when
+        they are durable."""
         self._check_due(deliver_at_us)
         topic = self._topics.get(name)
         if topic is None:
             self.check(name, batch, partition=partition, deliver_at_us=deliver_at_us)
             topic = self.topic(name)
-        appended = topic.delay(batch, deliver_at_us, partition)
+        placed = topic.delay(batch, deliver_at_us, partition)
         self._chores[name].plan_delays()
-        return DelayedIds(appended.first_offset, appended.ulid, len(batch)), appended
+        return DelayedIds(placed), all_durable([each.durable for each in placed])
 
     def cancel(self, name: TopicName, id_: str) -> bool:
         return self.topic(name, create=False).delays.cancel(id_)
@@ -291,7 +302,7 @@ class Broker:
     def delayed(
         self, name: TopicName, after: int = 0, limit: int = 100, bytes_max: int | None = None
     ) -> list[tuple[int, DelayedMessage]]:
-        """Messages that wait, by offset; with `bytes_max` until they have so many bytes."""
+        """Messages that wait, by place; with `bytes_max` until they have so many bytes."""
         return self.topic(name, create=False).delays.pending(after, limit, bytes_max)
 
     def delay_stats(self, name: TopicName) -> DelayStats:
@@ -437,14 +448,13 @@ class Broker:
         purged = 0
         for partition in topic.partitions:
             purged += partition.log.end - partition.log.start
-            with topic.delays.at_rest():
+            with topic.delays.at_rest(partition.number):
                 partition.trim_to(partition.log.end)
         return purged + topic.delays.purge()
 
     def groups(self, name: TopicName) -> list[str]:
         """The groups that read this topic as a queue."""
-        partitions = self.topic(name, create=False).partitions
-        return sorted({group for p in partitions for group in [*p.queues] if group[0] != "~"})
+        return self.topic(name, create=False).groups()
 
     def delete_group(self, name: TopicName, group: str) -> bool:
         partitions = self.topic(name, create=False).partitions
@@ -453,7 +463,21 @@ class Broker:
         return deleted
 
     def stats(self, name: TopicName) -> TopicStats:
-        return topic_stats(self, self.topic(name, create=False))
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic_stats(self, topic)
+        with self._lock:  # so that nobody else opens it meanwhile
+            settings = self.settings(name)
+            topic = self._topics.get(name)
+            if topic is None and self._store.is_empty(name):
+                return empty_stats(self, name, settings.partitions)
+            if topic is None:
+                topic = self._store.open_topic(name, settings, self._burials(name))
+                try:
+                    return topic_stats(self, topic)
+                finally:
+                    topic.close()
+        return topic_stats(self, topic)
 
     def latency_page(
         self,
@@ -490,8 +514,9 @@ class Broker:
 
     def consumed(self, topics: set[str]) -> None:
         """A stream group got on, so that retention may have something to do."""
-        for topic in self.open_topics():
-            if topic.settings.retention_mode == "consumed" and str(topic.name) in topics:
+        for name in map(parse_topic, topics):
+            topic = self._topics.get(name)
+            if topic is not None and topic.settings.retention_mode == "consumed":
                 topic.tend()
 
     def plan(self, chore: Callable[[int], int | None], deadline_ns: int | None) -> None:
@@ -514,11 +539,12 @@ class Broker:
                 closing.callback(self._engine.close)
                 closing.callback(self._topics.clear)
                 closing.callback(self._catalog.close)
+                closing.callback(self._unopened.close)
                 closing.callback(self.streams.close)
                 closing.callback(self.latencies.close)
                 for topic in self._topics.values():
                     closing.callback(topic.waiters.notify)
-                    closing.callback(topic.close)
+                    closing.callback(self._unopened.rest, topic, self._retention)
 
     def abandon(self) -> None:
         """This is a forked process: the data folder is its parent's."""
@@ -569,24 +595,48 @@ class Broker:
         if not 0 < visibility_ns <= VISIBILITY_MS_MAX * 1_000_000:
             raise InvalidInput("visibility must be more than nothing and at most 12 hours")
 
-    def _open(self, name: TopicName) -> None:
+    def _open_known(self, name: TopicName) -> Topic | None:
+        """A topic that is there, opened if it is not; None if there is none."""
+        with self._lock:
+            self._check_open()
+            topic = self._topics.get(name)
+            if name in self._opening:  # by this thread: nobody else gets here meanwhile
+                raise self._catalog.not_found(name)
+            if topic is None and name in self._catalog:
+                if name.dead_letters in self._catalog and name.dead_letters not in self._topics:
+                    self._open(name.dead_letters)  # it is looked for under locks of ours
+                topic = self._open(name)
+            return topic
+
+    def _open(self, name: TopicName) -> Topic:
         settings = self._catalog.settings(name)
-        topic = self._store.open_topic(name, settings, self._burials(name))
-        if self._catalog.uses_dedup(name):
-            topic.rebuild_dedup()
+        self._unopened.opening(name)
+        self._opening.add(name)
+        with ExitStack() as closing:
+            closing.callback(self._opening.discard, name)
+            topic = self._store.open_topic(name, settings, self._burials(name))
+            with ExitStack() as undoing:
+                undoing.callback(topic.close)
+                if self._catalog.uses_dedup(name):
+                    topic.rebuild_dedup()
+                self.streams.opened(topic)
+                finish_burials(topic, self._burials(name))
+                undoing.pop_all()
         topic.waiters = self._waiters.setdefault(name, topic.waiters)
-        self._topics[name] = topic
         self._chores[name] = TopicChores(
             topic, self._housekeeper, self._retention, self.clock, self._make_dead_letter_topic
         )
+        self._topics[name] = topic  # from here on others use it
+        return topic
 
     def _close(self, name: TopicName) -> None:
-        topic = self._topics.pop(name)
-        self._chores.pop(name).forget()
-        topic.close()
-        topic.waiters.notify()
-        if not len(topic.waiters):
-            self._waiters.pop(name, None)
+        topic = self._topics.pop(name, None)
+        if topic is not None:
+            self._chores.pop(name).forget()
+            topic.close()
+            topic.waiters.notify()
+            if not len(topic.waiters):
+                self._waiters.pop(name, None)
 
     def _settle(
         self,
@@ -607,7 +657,13 @@ class Broker:
 
     def _make_dead_letter_topic(self, name: TopicName) -> None:
         """On demand. No partition's lock may be held: who changes topics takes those after ours."""
-        self.create_topic(name.dead_letters, DEAD_LETTER_SETTINGS, exist_ok=True)
+        dead = name.dead_letters
+        partitions = self.settings(name).partitions
+        settings = msgspec.structs.replace(DEAD_LETTER_SETTINGS, partitions=partitions)
+        made = self.create_topic(dead, settings, exist_ok=True)
+        if made.partitions < partitions:
+            self.alter_topic(dead, {"partitions": partitions})
+        self.topic(dead)
 
 
 def _default_settings(name: TopicName) -> TopicSettings:

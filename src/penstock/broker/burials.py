@@ -23,7 +23,7 @@ _LETTERS_LOOKED_AT_MAX = 10_000
 
 
 class NoDeadLetterTopic(Exception):
-    """Nothing has happened yet: the topic has to be made first."""
+    """Nothing has happened yet: the topic, or its partition, has to be made first."""
 
 
 class Burials:
@@ -47,15 +47,14 @@ class Burials:
         if not batches:
             return
         dead = self._dead()
-        if dead is None:
+        if dead is None or partition >= len(dead.partitions):
             raise NoDeadLetterTopic
         for batch in batches:
             for letters in to_letters(self._name.topic, partition, group, letter, batch):
-                dead.publish(letters)
+                dead.publish(letters, partition=partition)
         if self._catalog.settings(self._name).fsync != "never":
             # The message is about to be done with: its letter has to last longer than that.
-            for each in dead.partitions:
-                each.log.ordered()
+            dead.partitions[partition].log.ordered()
 
     def ends(self) -> list[int]:
         """Where the letters end, in each partition of their topic; no crash takes one below."""

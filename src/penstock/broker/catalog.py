@@ -75,6 +75,10 @@ class Catalog:
         except KeyError:
             raise self.not_found(name) from None
 
+    def partition_counts(self) -> dict[str, int]:
+        """Of all topics, by what `str` of their name writes."""
+        return {str(name): settings.partitions for name, settings in list(self._topics.items())}
+
     def not_found(self, name: TopicName) -> TopicNotFound:
         """The error that says so, with the topic of the namespace that was probably meant.
 

@@ -1,8 +1,8 @@
-"""Delayed messages of a topic, until they fall due.
+"""Delayed messages of a partition, until they fall due.
 
-A delayed message is appended at once to the topic's delay log, where its timestamp is the moment at
-which it falls due. Then it is moved to the log of its partition, under the same id. A journal says
-which are moved or cancelled. Exactly once: a crash between the append to the partition and the
+A delayed message is appended at once to the delay log of its partition, where its timestamp is the
+moment at which it falls due. Then it is moved to the log of messages, under the same id. A journal
+says which are moved or cancelled. Exactly once: a crash between the append to the partition and the
 entry in the journal is found at start-up, because the moved frame carries the ids.
 
 Due is by the wall clock, at or after and never before; a clock that was set is noticed within a
@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,30 +29,14 @@ from penstock.delivery.timers import NEVER, TimerWheel
 from penstock.errors import InvalidInput
 from penstock.log.base import Appended, PartitionLog
 from penstock.model.messages import DelayedMessage
-from penstock.model.published import delayed_id
+from penstock.model.published import delayed_id, place
 from penstock.model.stats import DelayStats
 from penstock.record.batch import Batch
-from penstock.record.schema import parse_ulid
-
-PARTITION_HEADER = "penstock-partition"
-"""On a delayed message that was sent to a certain partition."""
 
 RECHECK_NS = 1_000_000_000
 MOVE_MAX = 10_000  # messages moved at a time, so that the first are not late for the last
 CHECKPOINT_BYTES = 4 << 20
 _US_PER_TICK = 1000
-
-
-class Moved(NamedTuple):
-    """Delayed messages that lie in a partition now, and where its log ended then."""
-
-    offsets: Offsets
-    partition: int
-    end: int
-
-
-Move = Callable[[Batch], Iterator[Moved]]
-"""Appends messages that fell due to their partitions, and says which are there, part by part."""
 
 
 class _Done(msgspec.Struct, array_like=True, tag=0):
@@ -83,15 +66,18 @@ class Delays:
         log: PartitionLog,
         journal: Journal,
         clock: Clock,
-        partitions: Sequence[Partition] = (),
+        partition: Partition,
         moved_ids: Iterable[pa.Array] = (),
+        all_partitions: Sequence[Partition] = (),
     ) -> None:
-        """`moved_ids`: of messages that partitions got lately, which the journal may not know."""
+        """`moved_ids`: of messages that it got lately, which the journal may not know.
+        `all_partitions`: of a journal from when messages went from one log to all of them."""
         self.log = log
         self.journal = journal
         self._source = LogSource(log)
         self._clock = clock
-        self._partitions = partitions
+        self._partition = partition
+        self._all_partitions = all_partitions
         self._lock = threading.RLock()
         self._wheel = TimerWheel(_US_PER_TICK)
         self._done = AckedSet(log.start)
@@ -105,9 +91,25 @@ class Delays:
             self._wheel.add_many(deliver_at_us, offsets)
             return appended
 
-    def cancel(self, id_: str) -> bool:
+    def add_moved(self, batch: Batch) -> None:
+        """Take over messages that waited in another log; they keep their ids and their times."""
+        with self._lock:
+            batch = batch.stamped(batch.timestamps_us())
+            appended = self.log.append(batch, keep_ids=True)
+            offsets = np.arange(appended.first_offset, appended.next_offset)
+            self._wheel.add_many(batch.timestamps_us(), offsets)
+
+    def fetch(self, offsets: Offsets) -> list[Batch]:
+        return self._source.fetch(offsets)
+
+    def finish(self, offsets: Offsets) -> None:
+        """Another log has taken these messages over, durably."""
+        with self._lock:
+            self._finish(offsets)
+            self._wheel.cancel(offsets.array().tolist())
+
+    def cancel(self, offset: int, ulid: int, id_: str) -> bool:
         """Forget a message that is not due yet; False if it is gone already."""
-        offset, ulid = _parse_id(id_)
         with self._lock:
             if not self._is_pending(offset):
                 return False
@@ -122,8 +124,8 @@ class Delays:
     def pending(
         self, after: int, limit: int, bytes_max: int | None = None
     ) -> list[tuple[int, DelayedMessage]]:
-        """Messages that wait, by offset, from one past `after` on; the last is the one with which
-        they have `bytes_max` bytes or more."""
+        """Messages that wait, by place, from an offset on; the last is the one with which they
+        have `bytes_max` bytes or more."""
         found: list[tuple[int, DelayedMessage]] = []
         bytes_left = 1 << 62 if bytes_max is None else bytes_max
         offset = max(after, self._done.floor, self.log.start)
@@ -132,23 +134,25 @@ class Delays:
             for message in read.messages():
                 if message.offset not in self._done and len(found) < limit and bytes_left > 0:
                     bytes_left -= message.nbytes
-                    id_ = delayed_id(message.offset, message.ulid)
-                    waiting = DelayedMessage(id_, message.timestamp_us, message)
-                    found.append((message.offset, waiting))
+                    where = place(self._partition.number, message.offset)
+                    id_ = delayed_id(where, message.ulid)
+                    found.append((where, DelayedMessage(id_, message.timestamp_us, message)))
             offset = read.next_offset
         return found
 
-    def move_due(self, move: Move) -> int:
-        """Hand over what is due; how many messages that were."""
+    def move_due(self, news: Callable[[], None]) -> int:
+        """Bring what is due to the partition; how many messages that were."""
         with self._lock:
             due = self._wheel.pop_due(self._clock.wall_ns() // 1000)[1]
             for start in range(0, len(due), MOVE_MAX):
                 left = Offsets.of(due[start : start + MOVE_MAX])
                 try:
                     for batch in self._fetch_in_order(left):
-                        for moved in move(batch):
-                            self._finish(*moved)
-                            left -= moved.offsets
+                        appended = self._partition.append_moved(batch.stamped(None))
+                        news()
+                        moved = Offsets.of(batch.offset_numbers())
+                        self._finish(moved, self._partition.number, appended.next_offset)
+                        left -= moved
                 except BaseException:
                     self._wait_again(np.concatenate([left.array(), due[start + MOVE_MAX :]]))
                     raise
@@ -194,8 +198,7 @@ class Delays:
     def checkpoint(self) -> None:
         """Drop from disk what is moved or cancelled."""
         with self._lock:
-            for partition in self._partitions:
-                partition.log.ordered()  # from here on nobody can tell which entries may be void
+            self._partition.log.ordered()  # from here on nobody can tell which entries may be void
             above = Offsets.of(self._done.above.copy())
             self.journal.checkpoint(_encoder.encode(_Checkpoint(self._done.floor, above)))
             self.log.trim(self._done.floor)
@@ -212,9 +215,11 @@ class Delays:
             self.journal.log.sync()
 
     def _holds(self, partition: int, end: int) -> bool:
-        """Whether a partition's log has not lost what was in it when it ended there."""
-        known = partition < len(self._partitions)
-        return partition < 0 or (known and end <= self._partitions[partition].log.end)
+        """Whether the partition's log has not lost what was in it when it ended there."""
+        if partition < 0 or partition == self._partition.number:
+            return partition < 0 or end <= self._partition.log.end
+        others = self._all_partitions
+        return partition < len(others) and end <= others[partition].log.end
 
     def _is_pending(self, offset: int) -> bool:
         return self.log.start <= offset < self.log.end and offset not in self._done
@@ -270,10 +275,3 @@ class Delays:
             offset = read.next_offset
         if void:
             self.checkpoint()  # or those entries would be taken for the next messages at the place
-
-
-def _parse_id(id_: str) -> tuple[int, int]:
-    offset, dash, ulid = str(id_).partition("-")
-    if not dash or not offset.isdecimal():
-        raise InvalidInput(f"{id_!r:.100} is not the id of a delayed message")
-    return int(offset), parse_ulid(ulid)

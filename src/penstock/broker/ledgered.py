@@ -85,7 +85,10 @@ class LedgeredPartition:
         clock: Clock,
         letters: DeadLetterStore,
         latencies: TopicLatencies,
+        up_since: tuple[int, int],
     ) -> None:
+        """`up_since`: when the broker began, by the monotonic clock in nanoseconds and by the wall
+        clock in microseconds. Leases go on from there, whenever the partition is opened."""
         self.number = number
         self.log = log
         self.journal = journal
@@ -116,7 +119,7 @@ class LedgeredPartition:
         self._checkpoint_offset = 0  # the state of producers is that of the frames below, or newer
         self.moved_at: list[int] = []
         """Where in the log delayed messages lie that no checkpoint knows of."""
-        self._recover()
+        self._recover(up_since)
 
     def queue(self, group: str, start: int | None = None) -> GroupQueue:
         """The queue of a group; a new one begins at `start`, by default with the oldest message."""
@@ -153,6 +156,12 @@ class LedgeredPartition:
             except DiskFull:  # then the next start finds it again, or a checkpoint says it
                 queue.apply((done,))
             return True
+
+    def is_at_rest(self) -> bool:
+        """Whether nothing is held, is to be tried again, or may have been given up half way."""
+        with self.lock:
+            outstanding = any(queue.state.outstanding for queue in self.queues.values())
+            return not outstanding and self._letters_in_doubt is None
 
     def checkpoint_is_due(self) -> bool:
         sealed_end = self.log.sealed_end
@@ -285,7 +294,7 @@ class LedgeredPartition:
         now_ns, wall_us = self._clock.monotonic_ns(), self._clock.wall_ns() // 1000
         return GroupQueue(state, self._policy, now_ns, wall_us)
 
-    def _recover(self) -> None:
+    def _recover(self, up_since: tuple[int, int]) -> None:
         """Fold the ledger, then the frames that came after its checkpoint."""
         states: dict[str, GroupState] = {}
         log_offset = self.log.start
@@ -311,7 +320,7 @@ class LedgeredPartition:
         journal_end = self.journal.log.end
         wall_us = self._clock.wall_ns() // 1000
         for group, state in states.items():
-            queue = self.queues[group] = self._queue_of(state)
+            queue = self.queues[group] = GroupQueue(state, self._policy, *up_since)
             # After a power cut the ledger may know of messages that the log has lost.
             for decide in (
                 partial(queue.truncate, self.log.end),

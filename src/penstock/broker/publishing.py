@@ -82,10 +82,10 @@ def publish_each(
     futures: list[Future[None]] = []
     for place, group in groups.items():
         if group.deliver_at_us is not None:
-            ids, appended = broker.delay(
+            ids, durable = broker.delay(
                 name, group.batch, group.deliver_at_us, partition=place.partition
             )
-            futures.append(appended.durable)
+            futures.append(durable)
             for id_, row, at_us in zip(ids, group.rows, group.deliver_at_us.tolist(), strict=True):
                 results[row] = PublishedMessage(id=id_, deliver_at_us=at_us)
             continue

@@ -10,6 +10,7 @@ from penstock.broker.partition import Partition
 from penstock.broker.topic import Topic
 from penstock.clock import Clock
 from penstock.group.assignment import TopicPartition
+from penstock.model.names import stream_group
 
 if TYPE_CHECKING:
     from penstock.broker.streams import Streams
@@ -42,7 +43,7 @@ class TopicRetention:
                 floor = partition.log.kept_from(settings.retention(), now_us)[0]
             floor = min([floor, *self._waited_for(topic, partition)])
             if floor > partition.log.start:
-                with topic.delays.at_rest():
+                with topic.delays.at_rest(partition.number):
                     partition.trim_to(floor)
             if settings.compacted:
                 self._compact(topic, partition, now_us)
@@ -51,7 +52,7 @@ class TopicRetention:
         """Compact a partition if more of it is sealed than when that was done last."""
         sealed_end = partition.log.sealed_end
         if self._compacted_up_to.get(partition) != sealed_end:
-            with topic.delays.at_rest():
+            with topic.delays.at_rest(partition.number):
                 partition.checkpoint()  # merged frames no longer tell who sent them
             partition.log.compact(now_us, keyed=True)
             self._compacted_up_to[partition] = sealed_end
@@ -73,13 +74,23 @@ class TopicRetention:
         due_us = [partition.log.grows_old_us(retention) for partition in topic.partitions]
         return min((each for each in due_us if each is not None), default=None)
 
+    def is_by_age_alone(self, topic: Topic) -> bool:
+        """Whether `next_due_us` says all: nothing else makes messages go."""
+        settings = topic.settings
+        return (
+            settings.retention_mode == "time"
+            and settings.retention_bytes is None
+            and settings.retention_segments is None
+            and not settings.compacted
+        )
+
     def _waited_for(self, topic: Topic, partition: Partition) -> list[int]:
         """Where the groups stand that this topic's retention waits for, such as an archive's."""
         names = topic.settings.retention_waits_for
         floors = [partition.stats(name).committed for name in names if name in partition.queues]
         for name in names:
             if self.streams is not None and name not in partition.queues:
-                known = self.streams.committed(name)
+                known = self.streams.committed(stream_group(name, topic.name.namespace))
                 committed = known.get(TopicPartition(str(topic.name), partition.number))
                 floors.append(committed.offset if committed else partition.log.start)
         return floors

@@ -6,6 +6,7 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.broker.read_ahead import READ_AHEAD
 from penstock.delivery.offsets import EMPTY, Int64s, Offsets
 from penstock.log.base import PartitionLog
 from penstock.log.frames import FrameTable
@@ -141,6 +142,10 @@ class LogSource:
                 return table
         return None
 
+    def forget(self) -> None:
+        """Others have read more lately: what was read last is read again if it is wanted."""
+        self._tables, self._asked_last = (), Plain(())
+
     def _read_for(self, offset: int, wanted: Offsets) -> FrameTable:
         """The frames from an offset on, and more of them if it is likely that they are wanted."""
         budget = _FETCH_BYTES_MIN
@@ -160,6 +165,7 @@ class LogSource:
                 break
             kept.append(other)
         self._tables = tuple(kept)
+        READ_AHEAD.add(self, sum(each.nbytes for each in kept))
         return table
 
     def _perhaps_expiring(self, offsets: Offsets) -> Offsets:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.partition import Partition
     from penstock.broker.topic import Topic
+    from penstock.model.names import TopicName
 
 
 _SCANS_MAX = 64
@@ -32,7 +33,7 @@ def topic_stats(broker: Broker, topic: Topic) -> TopicStats:
         )
         for p in topic.partitions
     ]
-    groups = [_group_stats(broker, topic, group) for group in broker.groups(topic.name)]
+    groups = [_group_stats(broker, topic, group) for group in topic.groups()]
     delays = topic.delays.stats()
     messages = sum(p.end - p.start for p in partitions)
     return TopicStats(
@@ -43,7 +44,7 @@ def topic_stats(broker: Broker, topic: Topic) -> TopicStats:
         in_flight=sum(g.in_flight for g in groups),
         delayed=delays.pending,
         next_due_us=delays.next_due_us,
-        dead=dead_count(broker, topic),
+        dead=dead_count(broker, topic.name),
         publish_rate=sum(p.publish_rate for p in partitions),
         deliver_rate=sum(g.deliver_rate for g in groups),
         ack_rate=sum(g.ack_rate for g in groups),
@@ -52,9 +53,32 @@ def topic_stats(broker: Broker, topic: Topic) -> TopicStats:
     )
 
 
-def dead_count(broker: Broker, topic: Topic) -> int:
-    """Dead letters of this topic that are neither redriven nor purged."""
-    return 0 if topic.name.is_dead_letters else broker.dead_letters(topic.name).count()
+def empty_stats(broker: Broker, name: TopicName, partitions: int) -> TopicStats:
+    """Of a topic to which nobody has published yet."""
+    nothing = {"start": 0, "end": 0, "durable_end": 0, "size_bytes": 0, "damaged": 0}
+    return TopicStats(
+        topic=str(name),
+        messages=0,
+        size_bytes=0,
+        depth=0,
+        in_flight=0,
+        delayed=0,
+        next_due_us=None,
+        dead=dead_count(broker, name),
+        publish_rate=0,
+        deliver_rate=0,
+        ack_rate=0,
+        partitions=[
+            PartitionStats(partition=number, publish_rate=0, **nothing)
+            for number in range(partitions)
+        ],
+        groups=[],
+    )
+
+
+def dead_count(broker: Broker, name: TopicName) -> int:
+    """Dead letters of a topic that are neither redriven nor purged."""
+    return 0 if name.is_dead_letters else broker.dead_letters(name).count()
 
 
 def _group_stats(broker: Broker, topic: Topic, group: str) -> GroupStats:

@@ -7,30 +7,43 @@ their members are woken, and sessions end in time.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.broker.journal import Journal
 from penstock.broker.progress import Progress, ProgressInbox
-from penstock.errors import GroupNotFound, PenstockError
+from penstock.errors import GroupNotFound, InvalidInput, PenstockError, TopicNotFound
 from penstock.group import events as group_events
 from penstock.group.assignment import TopicPartition
 from penstock.group.coordinator import Coordinator, Effects
 from penstock.group.events import Committed, Event, GenerationsReserved, GroupState
 from penstock.group.offsets import Bounds, lag
 from penstock.group.session import SESSION_TIMEOUT_MS, Standing
+from penstock.log.base import PartitionLog
 from penstock.model.groups import StreamGroup
-from penstock.model.names import TopicName, group_name
+from penstock.model.names import (
+    TopicName,
+    parse_stream_group,
+    parse_topic,
+    stream_group,
+)
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+    from penstock.broker.topic import Topic
 
 _logger = logging.getLogger("penstock.broker")
 
 _EVENT, _SNAPSHOT = b"\x00", b"\x01"
 _CHECKPOINT_BYTES = 4 << 20
+
+_MEMBER = "member-"  # how a name begins that was made up here
+_SECRET_BYTES = 16
+_SHOWN_CHARACTERS = 8
 
 
 class Streams:
@@ -47,19 +60,14 @@ class Streams:
             else:
                 states = group_events.fold(states, [group_events.decode(entry[1:])])
         topics = self._topics()
+        states, split = _by_namespace(states)
         self._groups = {name: Coordinator(name, topics, state) for name, state in states.items()}
-        ends = {
-            TopicPartition(str(topic.name), p.number): p.log.end
-            for topic in broker.open_topics()
-            for p in topic.partitions
-        }
         for group in self._groups.values():
-            lost = group.truncated(ends)
-            if lost is not None:
-                self._store(group, [lost])
             for topic in {place.topic for place in group.committed} - topics.keys():
                 self._store(group, [group.forget_topic(topic)])  # deleted, and then a crash
-        journal.log.sync()  # before new messages get the offsets of those that were lost
+        if split:
+            self._checkpoint()
+        journal.log.sync()  # before there is another topic of that name
 
     # What members call.
 
@@ -73,13 +81,21 @@ class Streams:
         assignor: str = "sticky",
         wake: Callable[[], None] | None = None,
     ) -> Standing:
-        """Enter a group; `wake` is called when a heartbeat would bring something new."""
+        """Enter a group; `wake` is called when a heartbeat would bring something new.
+
+        Without a `member_id` it gets one that nobody can guess. It is all that it takes to speak
+        for the member, so `describe` does not show it.
+        """
+        topics = list(topics)
+        _check_namespace(group, topics)
         names = [str(self._broker.topic(name).name) for name in topics]
+        if member_id is None:
+            member_id = f"{_MEMBER}{secrets.token_hex(_SECRET_BYTES)}"
+        self._take_in()
         with self._lock:
-            self._take_in()
             coordinator = self._groups.get(group)
             if coordinator is None:
-                coordinator = Coordinator(group_name(group), self._topics())
+                coordinator = Coordinator(group, self._topics())
             standing, effects = coordinator.join(
                 member_id,
                 names,
@@ -137,9 +153,10 @@ class Streams:
 
     def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[None]:
         """Set positions from outside, also of a group that does not exist yet."""
+        _check_namespace(group, [parse_topic(place.topic) for place in offsets])
+        self._take_in()  # or it would undo this later
         with self._lock:
-            self._take_in()  # or it would undo this later
-            coordinator = self._groups.get(group) or Coordinator(group_name(group), self._topics())
+            coordinator = self._groups.get(group) or Coordinator(group, self._topics())
             event = coordinator.set_offsets(offsets)
             self._groups[group] = coordinator
             return self._as_durable_as(offsets, self._store(coordinator, [event]))
@@ -150,29 +167,39 @@ class Streams:
             self._store(coordinator, [coordinator.delete()])
             del self._groups[group]
 
-    def groups(self) -> list[str]:
+    def groups(self, namespace: str | None = None) -> list[str]:
+        """Those of a namespace, by their own names; or all, as `stream_group` writes them."""
+        self._take_in()
         with self._lock:
-            self._take_in()
-            return sorted(self._groups)
+            names = sorted(self._groups)
+        if namespace is None:
+            return names
+        known = [parse_stream_group(name) for name in names]
+        return [group for where, group in known if where == namespace]
+
+    def has_member(self, group: str, member_id: str) -> bool:
+        with self._lock:
+            coordinator = self._groups.get(group)
+            return coordinator is not None and member_id in coordinator.members
 
     def describe(self, group: str) -> StreamGroup:
+        self._take_in()
         with self._lock:
-            self._take_in()
+            coordinator = self._group(group)
+            topics = {p.topic for p in coordinator.committed}
+            topics.update(t for s in coordinator.members.values() for t in s.subscriptions)
+        logs = self._logs(topics)
+        with self._lock:
             coordinator = self._group(group)
             committed = dict(coordinator.committed)
-            topics = {p.topic for p in committed}
-            topics.update(t for s in coordinator.members.values() for t in s.subscriptions)
-            bounds = {
-                TopicPartition(str(topic.name), p.number): Bounds(p.log.start, p.log.end)
-                for topic in self._broker.open_topics()
-                if str(topic.name) in topics
-                for p in topic.partitions
+            bounds = {place: Bounds(log.start, log.end) for place, log in logs.items()}
+            members: dict[str, list[TopicPartition]] = {
+                _shown(member_id): [] for member_id in coordinator.members
             }
-            members: dict[str, list[TopicPartition]] = {m: [] for m in coordinator.members}
             for partition, claim in sorted(coordinator.claims.items()):
-                members[claim.member_id].append(partition)
+                members[_shown(claim.member_id)].append(partition)
             return StreamGroup(
-                group=group,
+                group=parse_stream_group(group)[1],
                 phase=coordinator.phase,
                 generation=coordinator.generation,
                 members=members,
@@ -181,8 +208,8 @@ class Streams:
             )
 
     def committed(self, group: str) -> dict[TopicPartition, Committed]:
+        self._take_in()
         with self._lock:
-            self._take_in()
             coordinator = self._groups.get(group)
             return dict(coordinator.committed) if coordinator else {}
 
@@ -190,8 +217,8 @@ class Streams:
         """Below which each group of a topic is done with a partition: `start` if it never was."""
         topic = str(name)
         found: list[int] = []
+        self._take_in()
         with self._lock:
-            self._take_in()
             for group in self._groups.values():
                 committed = group.committed.get(TopicPartition(topic, partition))
                 if committed is not None:
@@ -204,7 +231,23 @@ class Streams:
 
     # What the broker calls.
 
+    def opened(self, topic: Topic) -> None:
+        """A topic is opened, and nobody uses it yet. What a power cut took from its end will be
+        there again, as other messages: the groups have to read those."""
+        ends = {TopicPartition(str(topic.name), p.number): p.log.end for p in topic.partitions}
+        with self._lock:
+            lost = False
+            for group in self._groups.values():
+                event = group.truncated(ends)
+                if event is not None:
+                    self._store(group, [event])
+                    lost = True
+            if lost:
+                self._journal.log.sync()
+
     def topics_changed(self, deleted: TopicName | None = None) -> None:
+        if not self._groups:
+            return
         topics = self._topics()
         with self._lock:
             for coordinator in self._groups.values():
@@ -234,36 +277,46 @@ class Streams:
                 wake()
             self._journal.close()
 
-    # The lock is held.
-
     def _take_in(self) -> None:
-        """Believe what others left in the folder about how far they are."""
+        """Believe what others left in the folder about how far they are. The lock is not held,
+        because topics may have to be opened for it."""
         for name, progress in self._inbox.waiting():
             try:
-                self._set_progress(progress)
-                self._journal.log.sync()  # the file is the only other place where it stands
+                logs = self._logs(progress.offsets)
+                with self._lock:
+                    self._set_progress(progress, logs)
+                    self._journal.log.sync()  # the file is the only other place where it stands
             except PenstockError as exc:
                 _logger.warning("progress of group %s is not taken in: %s", progress.group, exc)
                 if exc.retriable:
                     continue
             self._inbox.remove(name)
 
-    def _set_progress(self, progress: Progress) -> None:
-        ends = {
-            TopicPartition(str(topic.name), p.number): p.log.end
-            for topic in self._broker.open_topics()
-            for p in topic.partitions
-        }
+    def _logs(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionLog]:
+        """Of the partitions of those topics that there are. The lock is not held."""
+        found: dict[TopicPartition, PartitionLog] = {}
+        for topic in topics:
+            with suppress(TopicNotFound, InvalidInput):
+                for partition in self._broker.topic(parse_topic(topic), create=False).partitions:
+                    found[TopicPartition(topic, partition.number)] = partition.log
+        return found
+
+    # The lock is held.
+
+    def _set_progress(
+        self, progress: Progress, logs: Mapping[TopicPartition, PartitionLog]
+    ) -> None:
         offsets = {
-            place: min(offset, ends[place])
+            place: min(offset, logs[place].end)
             for topic, each in progress.offsets.items()
             for place, offset in ((TopicPartition(topic, p), o) for p, o in each.items())
-            if place in ends
+            if place in logs
         }
-        if offsets:
-            group = group_name(progress.group)
+        for namespace in {parse_topic(place.topic).namespace for place in offsets}:
+            group = stream_group(progress.group, namespace)
             coordinator = self._groups.get(group) or Coordinator(group, self._topics())
-            event = coordinator.set_offsets(offsets)
+            some = {p: o for p, o in offsets.items() if parse_topic(p.topic).namespace == namespace}
+            event = coordinator.set_offsets(some)
             self._groups[group] = coordinator
             self._store(coordinator, [event])
 
@@ -309,10 +362,10 @@ class Streams:
         self, offsets: Mapping[TopicPartition, int], stored: Future[None]
     ) -> Future[None]:
         """Positions last as long as the messages of the most careful topic among them."""
-        named = {place.topic for place in offsets}
-        for topic in self._broker.open_topics():
-            if str(topic.name) in named and topic.settings.fsync == "always":
-                return self._journal.log.sync_soon()
+        for topic in {place.topic for place in offsets}:
+            with suppress(TopicNotFound):
+                if self._broker.settings(parse_topic(topic)).fsync == "always":
+                    return self._journal.log.sync_soon()
         return stored
 
     def _checkpoint(self) -> None:
@@ -320,7 +373,38 @@ class Streams:
         self._journal.checkpoint(_SNAPSHOT + group_events.encode_snapshot(states))
 
     def _topics(self) -> dict[str, int]:
-        return {str(topic.name): len(topic.partitions) for topic in self._broker.open_topics()}
+        return self._broker.partition_counts()
 
     def _now(self) -> int:
         return self._broker.clock.monotonic_ns()
+
+
+def _check_namespace(group: str, topics: Iterable[TopicName]) -> None:
+    """A group reads topics of its own namespace alone."""
+    namespace, name = parse_stream_group(group)
+    for topic in topics:
+        if topic.namespace != namespace:
+            raise InvalidInput(
+                f"stream group {name} is one of namespace {namespace!r}, and cannot read {topic}"
+            )
+
+
+def _shown(member_id: str) -> str:
+    """A member as others see it: a name that it chose itself, or the beginning of its secret."""
+    secret = member_id.removeprefix(_MEMBER)
+    if secret == member_id or len(secret) != 2 * _SECRET_BYTES:
+        return member_id
+    return _MEMBER + secret[:_SHOWN_CHARACTERS]
+
+
+def _by_namespace(states: dict[str, GroupState]) -> tuple[dict[str, GroupState], bool]:
+    """Groups of a folder in which a name meant one group for all namespaces: now it means one in
+    each whose topics it has read. Whether there were such."""
+    found: dict[str, GroupState] = {}
+    for name, state in states.items():
+        namespace, group = parse_stream_group(name)
+        places = {place: parse_topic(place.topic).namespace for place in state.offsets}
+        for where in {*places.values()} or {namespace}:
+            offsets = {p: state.offsets[p] for p, its in places.items() if its == where}
+            found[stream_group(group, where)] = GroupState(state.generations_reserved, offsets)
+    return found, found.keys() != states.keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from itertools import count
 from typing import TypeAlias
@@ -12,20 +12,20 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 
-from penstock.broker.delays import PARTITION_HEADER, Delays, Moved
 from penstock.broker.journal import journal_config
 from penstock.broker.partition import Partition
+from penstock.broker.topic_delays import TopicDelays
 from penstock.broker.turns import Turns
 from penstock.broker.waiters import Waiters
 from penstock.clock import Clock
 from penstock.config import LogConfig
 from penstock.delivery.dedup import DedupWindow
-from penstock.delivery.offsets import Int64s, Offsets
+from penstock.delivery.offsets import Int64s
 from penstock.delivery.producers import Duplicate
 from penstock.errors import InvalidInput, PartitionNotFound
 from penstock.log.base import DONE, Appended
 from penstock.model.names import TopicName, dedup_names
-from penstock.model.published import Placed, ProducerSequence
+from penstock.model.published import Placed, ProducerSequence, place, place_of
 from penstock.model.settings import TopicSettings
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS
@@ -33,7 +33,6 @@ from penstock.record.writing import check_frame, check_messages
 
 DEDUP_HEADER = "penstock-dedup-id"
 PARTITION_MISSING = "an idempotent producer numbers messages by partition: name it"
-_OFFSET_BITS = 48  # a place in the deduplication window: partition and offset in one number
 
 _Part: TypeAlias = tuple[int, range | list[int], Batch]
 """What goes to one partition: its number, and messages with their rows in the batch."""
@@ -45,7 +44,7 @@ class Topic:
         name: TopicName,
         settings: TopicSettings,
         partitions: list[Partition],
-        delays: Delays,
+        delays: TopicDelays,
         clock: Clock,
     ) -> None:
         self.name = name
@@ -68,6 +67,10 @@ class Topic:
         if type(number) is int and 0 <= number < len(partitions):
             return partitions[number]
         raise PartitionNotFound(str(self.name), number, len(partitions))
+
+    def groups(self) -> list[str]:
+        """The groups that read this topic as a queue."""
+        return sorted({group for p in self.partitions for group in [*p.queues] if group[0] != "~"})
 
     def publish(
         self,
@@ -109,16 +112,16 @@ class Topic:
                     self._check_whole(chosen, parts)
                 for number, rows, part in parts:
                     appended = self.partitions[number].append(part)
-                    first = number << _OFFSET_BITS | appended.first_offset
+                    first = place(number, appended.first_offset)
                     places = range(first, first + len(part))
                     window.record([names[sifted.new[row]] for row in rows], places, now_ns)
-                    for place, row in enumerate(rows):
-                        offset, ulid = appended.first_offset + place, appended.ulid + place
+                    for nth, row in enumerate(rows):
+                        offset, ulid = appended.first_offset + nth, appended.ulid + nth
                         where[sifted.new[row]] = (number, offset, ulid, appended.durable)
         self._news()
         placed = [Placed(p, [row], o, ulid, d) for row, (p, o, ulid, d) in where.items()]
-        for row, place in sifted.known.items():
-            number, offset = place >> _OFFSET_BITS, place & (1 << _OFFSET_BITS) - 1
+        for row, at in sifted.known.items():
+            number, offset = place_of(at)
             self.partitions[number].confirm(offset)
             placed.append(Placed(number, [row], offset, 0, DONE, duplicate=True))
         for row, first in sifted.repeated.items():
@@ -131,17 +134,24 @@ class Topic:
         batch: Batch,
         deliver_at_us: int | Int64s,
         partition: int | None,
-    ) -> Appended:
-        """Keep messages until they fall due. Their TTL counts from then on."""
+    ) -> list[Placed]:
+        """Keep messages until they fall due, each in its partition; where they wait. Their TTL
+        counts from then on."""
         batch = self._with_ttl(batch, deliver_at_us)
-        if partition is not None:
-            self.partition(partition)
-            batch = bound_for(batch, partition)
-        return self.delays.add(batch, deliver_at_us)
+        parts = self._split(batch, partition)
+        if len(parts) > 1:
+            self._check_whole(batch, parts)
+        placed = []
+        for number, rows, part in parts:
+            at_us = deliver_at_us
+            if len(parts) > 1 and not isinstance(at_us, int):
+                at_us = np.asarray(at_us)[rows]
+            placed.append(_placed(number, rows, self.delays.add(number, part, at_us)))
+        return placed
 
     def move_due(self) -> int:
         """Bring what fell due to its partition."""
-        return self.delays.move_due(self._move)
+        return self.delays.move_due(self._news)
 
     def rebuild_dedup(self) -> None:
         """Remember again what was published within the window, after a restart."""
@@ -156,7 +166,7 @@ class Topic:
                 for batch in read:
                     if batch.columns & BITS["headers"]:
                         seen = [m for m in batch.messages() if m.headers.get(DEDUP_HEADER)]
-                        places = [partition.number << _OFFSET_BITS | m.offset for m in seen]
+                        places = [place(partition.number, m.offset) for m in seen]
                         window.record([m.headers[DEDUP_HEADER] for m in seen], places, now_ns)
                 offset = read.next_offset
 
@@ -164,12 +174,9 @@ class Topic:
         """Go on with other settings, from the next message on."""
         self.settings = settings
         self._watch_settling()
-        kept: list[Delays | Partition] = [self.delays, *self.partitions]
-        for each in kept:
-            for log, config in (
-                (each.log, log_config),
-                (each.journal.log, journal_config(log_config)),
-            ):
+        logs = [*self.delays.logs(), *((p.log, p.journal.log) for p in self.partitions)]
+        for pair in logs:
+            for log, config in zip(pair, (log_config, journal_config(log_config)), strict=True):
                 log.reconfigure(config)
                 if config.fsync == "always":
                     log.sync()  # a commit that was planned for later is not waited for
@@ -288,32 +295,6 @@ class Topic:
             parts.append((number, chosen.tolist(), batch.take(chosen)))
         return parts
 
-    def _move(self, batch: Batch) -> Iterator[Moved]:
-        for partition, part in self._moved_parts(batch.stamped(None)):
-            for number, _, some in self._split(part, partition):
-                appended = self.partitions[number].append_moved(some)
-                self._news()
-                yield Moved(Offsets.of(some.offset_numbers()), number, appended.next_offset)
-
-    def _moved_parts(self, batch: Batch) -> list[tuple[int | None, Batch]]:
-        """Delayed messages by the partition that they were sent to, if one was named."""
-        if not batch.columns & BITS["headers"]:
-            return [(None, batch)]
-        headers = [message.headers for message in batch.messages()]
-        named = [self._named(each.pop(PARTITION_HEADER, None)) for each in headers]
-        if any(number is not None for number in named):
-            batch = batch.with_headers(headers, instead=True)
-        parts: list[tuple[int | None, Batch]] = []
-        for number in dict.fromkeys(named):
-            rows = [row for row, other in enumerate(named) if other == number]
-            parts.append((number, batch.take(rows)))
-        return parts
-
-    def _named(self, header: bytes | None) -> int | None:
-        """A partition by its number. Anyone can send such a header, with anything in it."""
-        number = int(header) if header and header.isdigit() and len(header) <= 9 else -1
-        return number if 0 <= number < len(self.partitions) else None
-
 
 def check_partition(name: TopicName, number: object, partitions: int) -> None:
     if type(number) is not int or not 0 <= number < partitions:
@@ -323,11 +304,6 @@ def check_partition(name: TopicName, number: object, partitions: int) -> None:
 def with_dedup_ids(batch: Batch, names: Sequence[bytes | None]) -> Batch:
     """Messages as they are stored: with their deduplication ids."""
     return batch.with_headers([{DEDUP_HEADER: name} if name else {} for name in names])
-
-
-def bound_for(batch: Batch, partition: int) -> Batch:
-    """Delayed messages as they are stored: with the partition that they were sent to."""
-    return batch.with_headers([{PARTITION_HEADER: str(partition)}] * len(batch))
 
 
 def moved_ids(partition: Partition) -> list[pa.Array]:

@@ -98,7 +98,7 @@ class Link(ABC):
         was lost. `repeated`: it was asked before, and may have been done."""
 
     def on_wake(
-        self, group: str, member_id: str, callback: Callable[[], None]
+        self, namespace: str, group: str, member_id: str, callback: Callable[[], None]
     ) -> Callable[[], None]:
         """Call back when a member of a stream group should heartbeat, where that is known at once;
         returns how to stop that. Otherwise its next fetch tells."""
@@ -110,9 +110,9 @@ class Link(ABC):
         return False
 
     @abstractmethod
-    def fetch(self, wanted: Fetch) -> Steps[Fetched]:
-        """What there is to read from some positions on; waits for the first message, or until the
-        member is to heartbeat."""
+    def fetch(self, namespace: str, wanted: Fetch) -> Steps[Fetched]:
+        """What there is to read from some positions on, perhaps by a member of a group of the
+        namespace. Waits for the first message, or until the member is to heartbeat."""
 
 
 def _nothing() -> None:

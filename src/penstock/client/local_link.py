@@ -126,23 +126,24 @@ class LocalLink(Link):
         return settling.refused, False
 
     def on_wake(
-        self, group: str, member_id: str, callback: Callable[[], None]
+        self, namespace: str, group: str, member_id: str, callback: Callable[[], None]
     ) -> Callable[[], None]:
-        return self._api.on_wake(group, member_id, callback)
+        return self._api.on_wake(namespace, group, member_id, callback)
 
     def plan(self, chore: Callable[[int], int | None], deadline_ns: int) -> bool:
         self._api.plan(chore, deadline_ns)
         return True
 
-    def fetch(self, wanted: Fetch) -> Steps[Fetched]:
+    def fetch(self, namespace: str, wanted: Fetch) -> Steps[Fetched]:
         member = None
         if wanted.group is not None and wanted.member_id is not None:
-            member = wanted.group, wanted.member_id
+            member = namespace, wanted.group, wanted.member_id
 
         def fetch() -> Fetched:
             return self._api.fetch(
                 wanted.positions,
                 wanted.max_bytes,
+                namespace=namespace,
                 group=wanted.group,
                 member_id=wanted.member_id,
                 generation=wanted.generation,
@@ -162,7 +163,7 @@ class LocalLink(Link):
     def _poll(
         self,
         names: Sequence[TopicName],
-        member: tuple[str, str] | None,
+        member: tuple[str, str, str] | None,
         look: Callable[[], T | None],
         wait_s: float,
     ) -> Steps[T | None]:

@@ -257,7 +257,9 @@ class StreamReader(Abandonable):
         )
         self._stop_waking()
         # Weakly: the broker must not keep a reader that nobody uses any more.
-        self._stop_waking = self._link.on_wake(self._group, seen.member_id, weakly(self._wake))
+        self._stop_waking = self._link.on_wake(
+            self._namespace, self._group, seen.member_id, weakly(self._wake)
+        )
         self._take_over(self._member.joined(standing_of(seen), sent_ns), seen)
 
     def _wake(self) -> None:
@@ -370,6 +372,7 @@ class StreamReader(Abandonable):
 
     def _fetch(self, wanted: list[tuple[TopicPartition, int]], wait_s: float) -> Steps[Fetched]:
         return self._link.fetch(
+            self._namespace,
             Fetch(
                 positions=positions(dict(wanted)),
                 max_bytes=_FETCH_BYTES,
@@ -377,7 +380,7 @@ class StreamReader(Abandonable):
                 group=self._group,
                 member_id=self._member.member_id,
                 generation=self._member.generation or 0,
-            )
+            ),
         )
 
     def _take_in(self, fetched: Fetched, wanted: list[tuple[TopicPartition, int]]) -> None:

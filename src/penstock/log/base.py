@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from itertools import count
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -34,6 +36,27 @@ class Appended(msgspec.Struct, frozen=True):
 DONE: Future[None] = Future()
 """The future of what is durable already."""
 DONE.set_result(None)
+
+
+def all_durable(futures: Sequence[Future[None]]) -> Future[None]:
+    """A future for when all of these are; it fails as soon as one of them does."""
+    waiting = [future for future in futures if future is not DONE]
+    if len(waiting) < 2:
+        return waiting[0] if waiting else DONE
+    together: Future[None] = Future()
+    left = count(len(waiting) - 1, -1)
+
+    def tell(future: Future[None]) -> None:
+        error, is_last = future.exception(), next(left) == 0
+        with suppress(InvalidStateError):  # another one has failed before
+            if error is not None:
+                together.set_exception(error)
+            elif is_last:
+                together.set_result(None)
+
+    for future in waiting:
+        future.add_done_callback(tell)
+    return together
 
 
 class Damage(NamedTuple):

@@ -131,18 +131,13 @@ class DurableLog(SegmentReader):
                 if self._failure:
                     raise self._failure
                 if unsynced or target > self._durable_end:
-                    try:
-                        self._sync_and_seal(unsynced, active if active_too else None)
-                    except OSError as exc:
-                        if is_out_of_descriptors(exc):
-                            raise TooManyOpenFiles(self.folder) from exc
-                        raise
+                    self._sync_and_seal(unsynced, active if active_too else None)
                     self._durable_end = target
                     self._mark.write(target)
-            except TooManyOpenFiles:
-                self._commit_later(done, _NO_DESCRIPTOR_PAUSE_MS)
-                raise
             except (OSError, LogFailed) as exc:
+                if isinstance(exc, OSError) and is_out_of_descriptors(exc):
+                    self._commit_later(done, _NO_DESCRIPTOR_PAUSE_MS)
+                    raise TooManyOpenFiles(self.folder) from exc
                 failure = exc if isinstance(exc, LogFailed) else self._fail(exc)
                 if done:
                     done.set_exception(failure)

@@ -34,6 +34,10 @@ class Engine(Protocol):
         """The next part of each name that begins with these parts, sorted; none: an empty list."""
         ...
 
+    def rename(self, old: str, new: str) -> None:
+        """Give all logs below a prefix, which are closed, names below another one, at once."""
+        ...
+
     def remove(self, prefix: str) -> None:
         """Remove the log of this name and all below it, durably; they are closed. None is fine."""
         ...

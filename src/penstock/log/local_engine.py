@@ -55,6 +55,13 @@ class LocalEngine:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def rename(self, old: str, new: str) -> None:
+        source, target = self._path(old), self._path(new)
+        self.files.make_folder(os.path.dirname(target))
+        self.files.rename(source, target)
+        self.files.sync_folder(os.path.dirname(target))
+        self.files.sync_folder(os.path.dirname(source))
+
     def remove(self, prefix: str) -> None:
         self.files.remove_folder(self._path(prefix))
 

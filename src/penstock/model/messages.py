@@ -91,10 +91,8 @@ class PublishedRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     runs: list[Run] = []
     partitions: int = 0
     """How many the topic has."""
-    delayed_offset: int | None = None
-    """Ids of delayed rows are `<offset>-<id>`, both counting on from the first."""
-    delayed_id: str | None = None
-    delayed_count: int = 0
+    delayed: list[Run] = []
+    """Where delayed rows wait. Their ids are `<partition * 2^48 + offset>-<id>`."""
     deliver_at_us: int | None = None
     """When the delayed rows fall due, if it is the same moment for all."""
 

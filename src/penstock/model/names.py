@@ -69,6 +69,18 @@ def _checked_group(group: str) -> str:
     return group
 
 
+def stream_group(group: str, namespace: str = DEFAULT_NAMESPACE) -> str:
+    """A stream group as the broker knows it, within its namespace: written as a topic is."""
+    return str(TopicName(topic_name("any", namespace).namespace, group_name(group)))
+
+
+def parse_stream_group(text: str) -> tuple[str, str]:
+    """The namespace and the group of what `stream_group` wrote, or InvalidInput."""
+    namespace, slash, group = text.rpartition("/") if isinstance(text, str) else ("", "", text)
+    namespace = topic_name("any", namespace).namespace if slash else DEFAULT_NAMESPACE
+    return namespace, group_name(group)
+
+
 def dedup_names(ids: Sequence[str | bytes | None], messages: int) -> list[bytes | None]:
     """Deduplication ids as they are compared, or InvalidInput."""
     if isinstance(ids, str | bytes) or not isinstance(ids, Sequence) or len(ids) != messages:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from functools import cached_property
 from typing import overload
 
 import msgspec
 
-from penstock.record.schema import ulid_text
+from penstock.errors import InvalidInput
+from penstock.record.schema import parse_ulid, ulid_text
+
+_OFFSET_BITS = 48
+_PLACE_DIGITS_MAX = 19
 
 
 class ProducerSequence(msgspec.Struct, frozen=True):
@@ -50,10 +55,10 @@ class Delayed(msgspec.Struct, frozen=True):
 class DelayedIds(Sequence[str]):
     """The ids of messages that were delayed together; each is made when somebody asks for it."""
 
-    def __init__(self, first_offset: int, ulid: int, count: int) -> None:
-        self.first_offset = first_offset
-        self.ulid = ulid
-        self._count = count
+    def __init__(self, placed: Sequence[Placed]) -> None:
+        """`placed`: where they wait."""
+        self.placed = placed
+        self._count = sum(len(each.rows) for each in placed)
 
     def __len__(self) -> int:
         return self._count
@@ -70,11 +75,37 @@ class DelayedIds(Sequence[str]):
         return f"<{self._count} ids of delayed messages>"
 
     def _id(self, row: int) -> str:
-        return delayed_id(self.first_offset + row, self.ulid + row)
+        each, nth = self.placed[0], row
+        if len(self.placed) > 1:
+            each, nth = self._by_row[row]
+        return delayed_id(place(each.partition, each.first_offset + nth), each.ulid + nth)
+
+    @cached_property
+    def _by_row(self) -> dict[int, tuple[Placed, int]]:
+        return {row: (each, nth) for each in self.placed for nth, row in enumerate(each.rows)}
 
 
-def delayed_id(offset: int, ulid: int) -> str:
-    return f"{offset}-{ulid_text(ulid)}"
+def place(partition: int, offset: int) -> int:
+    """Where a message is in its topic, as one number."""
+    return partition << _OFFSET_BITS | offset
+
+
+def place_of(number: int) -> tuple[int, int]:
+    """The partition and the offset of a place."""
+    return number >> _OFFSET_BITS, number & (1 << _OFFSET_BITS) - 1
+
+
+def delayed_id(at: int, ulid: int) -> str:
+    """By which a delayed message can be cancelled: the place where it waits, and its own id."""
+    return f"{at}-{ulid_text(ulid)}"
+
+
+def parse_delayed_id(id_: str) -> tuple[int, int, int]:
+    """The partition, the offset and the id of the message, or InvalidInput."""
+    at, dash, ulid = str(id_).partition("-")
+    if not dash or not at.isascii() or not at.isdecimal() or len(at) > _PLACE_DIGITS_MAX:
+        raise InvalidInput(f"{id_!r:.100} is not the id of a delayed message")
+    return *place_of(int(at)), parse_ulid(ulid)
 
 
 class PublishedBatch:

@@ -60,7 +60,7 @@ class Poll(Generic[T]):
         if not self.future.done():
             self.future.set_result(self.answer(None))
 
-    def end_when(self, api: Api, group: str, member_id: str) -> None:
+    def end_when(self, api: Api, namespace: str, group: str, member_id: str) -> None:
         """End when a member of a stream group should heartbeat, whichever thread knows it."""
         loop = self.future.get_loop()
 
@@ -68,7 +68,7 @@ class Poll(Generic[T]):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self.end)
 
-        stop = api.on_wake(group, member_id, wake)
+        stop = api.on_wake(namespace, group, member_id, wake)
         self.future.add_done_callback(lambda _: stop())
 
 

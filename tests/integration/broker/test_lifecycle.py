@@ -290,7 +290,7 @@ def test_a_folder_that_cannot_be_opened_is_not_left_locked(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.broker.store.Store.open_topic", broken)
+        patch.setattr("penstock.broker.store.Store.catalog", broken)
         with pytest.raises(OSError, match="Input/output error"):
             penstock.connect(tmp_path / "data")
     with penstock.connect(tmp_path / "data") as ps:

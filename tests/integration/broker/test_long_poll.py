@@ -10,6 +10,7 @@ import pytest
 
 import penstock
 from penstock.errors import BrokerClosed, DiskFull
+from penstock.model.names import topic_name
 from tests.inside import broker_of
 from tests.integration.broker.world import Background, World, until, values
 
@@ -226,7 +227,8 @@ def test_a_publish_wakes_a_real_broker_at_once(tmp_path: Path) -> None:
     with penstock.connect(tmp_path / "data") as ps:
         ps.create_topic("orders")
         waiting = Background(lambda: ps.receive("orders", "g", wait="20s"))
-        until(lambda: len(broker_of(ps).open_topics()[0].waiters) > 0)
+        topic = broker_of(ps).topic(topic_name("orders"))
+        until(lambda: len(topic.waiters) > 0)
         began = time.monotonic()
         ps.publish("orders", b"x")
         assert values(waiting.result()) == [b"x"]

@@ -245,7 +245,7 @@ def test_a_batch_of_which_one_part_is_more_than_a_frame_is_refused_whole(
         ({"value": b"x" * ((10 << 20) + 1)}, MessageTooLarge),
         ({"value": b"x" * (10 << 20), "key": b"k"}, MessageTooLarge),
         ({"value": b"x" * (10 << 20), "dedup_id": "one"}, MessageTooLarge),
-        ({"value": b"x" * (10 << 20), "delay": "1s", "partition": 0}, MessageTooLarge),
+        ({"value": b"x" * ((10 << 20) + 1), "delay": "1s", "partition": 0}, MessageTooLarge),
         ({"value": b"x", "partition": 7}, PartitionNotFound),
         ({"value": b"x", "partition": 7, "delay": "1s"}, PartitionNotFound),
         ({"value": b"x", "partition": 7, "dedup_id": "one"}, PartitionNotFound),

@@ -110,17 +110,20 @@ def test_a_key_of_a_namespace_stays_in_it(server: RunningServer, keys: dict[str,
         assert http.get("/v1/namespaces/shop/stats").json["stream_groups"] == 0
         place = {"topic": "orders", "partition": 0, "offset": 0}
         assert http.post("/v1/namespaces/shop/fetch", {"positions": [place]}).code == "forbidden"
-        base = "/v1/namespaces/shop/stream-groups/theirs"
-        assert http.get(base).code == "forbidden"
         who = {"member_id": "m", "generation": 1}
-        for verb, body in (
-            ("heartbeat", who),
-            ("leave", who),
-            ("sync", who | {"revoked": []}),
-            ("commit", who | {"offsets": [place]}),
+        for base, code in (
+            ("/v1/stream-groups/theirs", "forbidden"),
+            ("/v1/namespaces/shop/stream-groups/theirs", "group_not_found"),  # another group
         ):
-            assert http.post(f"{base}/{verb}", body).code == "forbidden", verb
-        assert http.ask("DELETE", base).code == "forbidden"
+            assert http.get(base).code == code
+            for verb, body in (
+                ("heartbeat", who),
+                ("leave", who),
+                ("sync", who | {"revoked": []}),
+                ("commit", who | {"offsets": [place]}),
+            ):
+                assert http.post(f"{base}/{verb}", body).code == code, verb
+            assert http.ask("DELETE", base).code == code
     client = penstock.connect(server.url, api_key=keys["shop"], namespace="shop")
     with client as ps:
         ps.publish("mine", b"x")

@@ -38,7 +38,7 @@ from penstock.model.messages import (
 )
 from penstock.model.names import TopicName, dedup_names, group_name
 from penstock.model.problem import refusal_error
-from penstock.model.published import DelayedIds, Placed, ProducerSequence
+from penstock.model.published import DelayedIds, Placed, ProducerSequence, parse_delayed_id
 from penstock.model.settings import parse_ttl_us
 from penstock.model.topics import Found, TopicDescription
 from penstock.record.batch import Batch
@@ -167,11 +167,7 @@ class HttpLink(Link):
             return _delayed_alone(reply.value)
         runs = reply.runs
         assert runs is not None
-        if not runs.delayed_count:
-            return DelayedIds(0, 0, 0), 0
-        ids = DelayedIds(
-            runs.delayed_offset or 0, parse_ulid(runs.delayed_id or ""), runs.delayed_count
-        )
+        ids = DelayedIds([placed_of(run) for run in runs.delayed])
         return ids, runs.deliver_at_us or 0
 
     def partitions(self, name: TopicName) -> int:
@@ -213,9 +209,8 @@ class HttpLink(Link):
             refused = [each for each in refused if each.code != _DONE_BY_THE_FIRST[verb]]
         return refused, again or repeated
 
-    def fetch(self, wanted: Fetch) -> Steps[Fetched]:
-        namespaces = {at.topic.rpartition("/")[0] or None for at in wanted.positions}
-        base = base_path(namespaces.pop() if len(namespaces) == 1 else None)
+    def fetch(self, namespace: str, wanted: Fetch) -> Steps[Fetched]:
+        base = base_path(namespace)
         wait_s = poll_seconds(wanted.wait)
         request = Request("POST", f"{base}/fetch", encode(wanted), JSON, ARROW_TYPE, wait_s=wait_s)
         reply = yield from self.server.ask(request)
@@ -278,8 +273,9 @@ def _placed_alone(message: PublishedMessage) -> Placed:
 
 
 def _delayed_alone(message: PublishedMessage) -> tuple[DelayedIds, int]:
-    offset, _, ulid = message.id.partition("-")
-    return DelayedIds(int(offset), parse_ulid(ulid), 1), message.deliver_at_us or 0
+    partition, offset, ulid = parse_delayed_id(message.id)
+    placed = Placed(partition, range(1), offset, ulid, DONE)
+    return DelayedIds([placed]), message.deliver_at_us or 0
 
 
 def _options(*, ttl: Duration | None, partition: int | None) -> dict[str, Any]:

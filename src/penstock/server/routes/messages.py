@@ -27,7 +27,6 @@ from penstock.model.published import DelayedIds, ProducerSequence
 from penstock.model.values import Seconds, as_duration, parse_time
 from penstock.record.batch import Batch
 from penstock.record.plain import Single
-from penstock.record.schema import ulid_text
 from penstock.server.arrow import decode_new
 from penstock.server.counting import too_many
 from penstock.server.durable import durable
@@ -141,9 +140,7 @@ def _delay_arrow(call: HttpRequest, batch: Batch) -> _Stored:
     if len(ids):
         runs = msgspec.structs.replace(
             runs,
-            delayed_offset=ids.first_offset,
-            delayed_id=ulid_text(ids.ulid),
-            delayed_count=len(ids),
+            delayed=[run_of(each) for each in ids.placed],
             deliver_at_us=at_us if isinstance(at_us, int) else None,
         )
     return _Stored(runs, [durable])

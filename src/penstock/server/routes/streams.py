@@ -38,6 +38,7 @@ def fetch(call: HttpRequest) -> Any:
         return call.api.fetch(
             body.positions,
             body.max_bytes,
+            namespace=call.namespace,
             group=body.group,
             member_id=body.member_id,
             generation=body.generation,
@@ -58,7 +59,7 @@ def fetch(call: HttpRequest) -> Any:
         wait_s,
     )
     if body.group is not None and body.member_id is not None:
-        poll.end_when(call.api, body.group, body.member_id)
+        poll.end_when(call.api, call.namespace, body.group, body.member_id)
     return poll.future
 
 
