@@ -64,7 +64,7 @@ CLIENT_BUGS = [
     ),
     Bug(
         "what is to be acked first is lost, and the next messages are handed out all the same",
-        "server/routes/queues.py",
+        "server/http/routes/queues.py",
         """\
         _check_settled(acked)
         return _receive(call, wanted, wait_s)

@@ -89,7 +89,7 @@ def test_every_import_in_the_source_follows_the_arrows() -> None:
         ("penstock.broker.broker", "from penstock.client.client import Client"),
         ("penstock.broker.broker", "import nats.js"),
         ("penstock.client.connect", "def f():\n    import rich.table"),
-        ("penstock.server.http", "import pyspark"),
+        ("penstock.server.http.answers", "import pyspark"),
         ("penstock.cellar.wine", "import json"),
         ("pyspark_penstock", "from penstock.log import LocalLog"),
     ],

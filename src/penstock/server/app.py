@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.errors import RequestTooLarge
 from penstock.server.door import Door
-from penstock.server.http import Answer, Request
+from penstock.server.http.answers import Answer, Request
 
 
 def app_of(door: Door) -> Starlette:

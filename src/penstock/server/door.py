@@ -26,9 +26,7 @@ from penstock.errors import (
     UnsupportedMediaType,
 )
 from penstock.server.access_log import AccessLog
-from penstock.server.counting import has_more_items, too_many
-from penstock.server.endpoints import Call, Endpoint, Router
-from penstock.server.http import (
+from penstock.server.http.answers import (
     JSON_TYPE,
     NOTHING,
     Answer,
@@ -37,13 +35,15 @@ from penstock.server.http import (
     parse_query,
     problem_answer,
 )
+from penstock.server.http.counting import has_more_items, too_many
+from penstock.server.http.endpoints import Call, Endpoint, Router
+from penstock.server.http.openapi import describe
+from penstock.server.http.routes import ENDPOINTS
 from penstock.server.keys import Key, KeyStore
 from penstock.server.limits import Limiter
 from penstock.server.members import Members
 from penstock.server.metrics import MeteredFiles, Requests
-from penstock.server.openapi import describe
 from penstock.server.polls import Polls
-from penstock.server.routes import ENDPOINTS
 
 _logger = logging.getLogger("penstock.server")
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httptools
 
 from penstock.errors import InvalidInput, PenstockError, RequestTimeout, RequestTooLarge
-from penstock.server.http import Answer, Request
+from penstock.server.http.answers import Answer, Request
 
 if TYPE_CHECKING:
     from uvicorn.config import Config

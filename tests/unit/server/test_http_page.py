@@ -12,8 +12,8 @@ import msgspec
 
 from penstock.broker.broker import RECEIVE_MAX
 from penstock.config import ServerConfig
-from penstock.server.endpoints import Endpoint
-from penstock.server.routes import ENDPOINTS
+from penstock.server.http.endpoints import Endpoint
+from penstock.server.http.routes import ENDPOINTS
 from penstock.wire.columns import ARROW_TYPE
 from penstock.wire.problem import STATUS
 

@@ -23,11 +23,11 @@ from penstock.errors import (
     TopicNotFound,
 )
 from penstock.log.base import DONE
-from penstock.server.counting import too_many
 from penstock.server.durable import durable
-from penstock.server.endpoints import Call, Table
-from penstock.server.http import Answer, json_answer
-from penstock.server.routes.topics import positions
+from penstock.server.http.answers import Answer, json_answer
+from penstock.server.http.counting import too_many
+from penstock.server.http.endpoints import Call, Table
+from penstock.server.http.routes.topics import positions
 from penstock.wire.columns import (
     ARROW_TYPE,
     COMPACT_TYPE,

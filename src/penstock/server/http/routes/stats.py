@@ -9,8 +9,8 @@ from penstock.broker.names import TopicName
 from penstock.broker.stats import TopicStats
 from penstock.durations import parse_us
 from penstock.errors import TopicNotFound
-from penstock.server.endpoints import Call, Table
-from penstock.server.routes.streams import list_stream_groups
+from penstock.server.http.endpoints import Call, Table
+from penstock.server.http.routes.streams import list_stream_groups
 from penstock.wire.topics import (
     LatencyOptions,
     LatencyPage,

@@ -8,13 +8,13 @@ import msgspec
 
 from penstock import __version__
 from penstock.errors import Unavailable
-from penstock.server.endpoints import Call, Table
-from penstock.server.http import JSON_TYPE, Answer
+from penstock.server.http.answers import JSON_TYPE, Answer
+from penstock.server.http.endpoints import Call, Table
 from penstock.server.metrics import METRICS_TYPE, exposition
 
 table = Table("server")
 
-_PAGE = Path(__file__).parents[1].joinpath("docs.html").read_bytes()
+_PAGE = Path(__file__).parents[2].joinpath("docs.html").read_bytes()
 _POLICY = "; ".join(
     [
         "default-src 'none'",

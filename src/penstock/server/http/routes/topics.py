@@ -9,7 +9,7 @@ import msgspec
 from penstock.broker.names import TopicName, topic_name
 from penstock.durations import parse_us
 from penstock.errors import InvalidInput
-from penstock.server.endpoints import Call, Table
+from penstock.server.http.endpoints import Call, Table
 from penstock.wire.topics import Namespaces, PartitionView, Settings, TopicNames, TopicView
 from penstock.wire.values import Place, parse_place
 

@@ -17,10 +17,10 @@ from penstock.group.session import Standing
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS
 from penstock.server.durable import durable
-from penstock.server.endpoints import Call, Table
-from penstock.server.http import Answer, json_answer
-from penstock.server.routes.queues import wait_seconds
-from penstock.server.routes.topics import positions
+from penstock.server.http.answers import Answer, json_answer
+from penstock.server.http.endpoints import Call, Table
+from penstock.server.http.routes.queues import wait_seconds
+from penstock.server.http.routes.topics import positions
 from penstock.wire.columns import ARROW_TYPE, encode_read
 from penstock.wire.groups import (
     Commit,

@@ -11,7 +11,7 @@ from penstock.broker.dead_letters import DeadLetters, pages
 from penstock.broker.listing import Place
 from penstock.broker.structs import Letter
 from penstock.errors import InvalidInput, NotFound
-from penstock.server.endpoints import Call, Table
+from penstock.server.http.endpoints import Call, Table
 from penstock.wire.topics import Count, LetterChoice, LetterPage, LetterView, letter_view
 
 table = Table("dead letters")

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.broker.structs import DelayStats
-from penstock.server.endpoints import Call, Table
+from penstock.server.http.endpoints import Call, Table
 from penstock.wire.messages import DelayedPage, DelayedView, Whole, view
 from penstock.wire.topics import Found
 

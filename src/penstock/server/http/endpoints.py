@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.broker.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
 from penstock.errors import Forbidden, MethodNotAllowed, NotFound
-from penstock.server.http import Request, decode
+from penstock.server.http.answers import Request, decode
 from penstock.server.keys import Key, Right
 
 if TYPE_CHECKING:

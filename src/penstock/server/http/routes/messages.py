@@ -18,12 +18,12 @@ from penstock.log.base import DONE, Batches, Damage
 from penstock.record.batch import Batch
 from penstock.record.plain import Single
 from penstock.record.schema import parse_priority, ulid_text
-from penstock.server.arrow import decode_new
-from penstock.server.counting import too_many
 from penstock.server.durable import durable
-from penstock.server.endpoints import Call, Table
-from penstock.server.http import JSON_TYPE, Answer, json_answer
-from penstock.server.routes.topics import number, positions
+from penstock.server.http.answers import JSON_TYPE, Answer, json_answer
+from penstock.server.http.arrow import decode_new
+from penstock.server.http.counting import too_many
+from penstock.server.http.endpoints import Call, Table
+from penstock.server.http.routes.topics import number, positions
 from penstock.wire.columns import ARROW_TYPE, encode_read
 from penstock.wire.messages import (
     EACH_ROW,

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from penstock import __version__
-from penstock.server.endpoints import Endpoint, paths
-from penstock.server.http import JSON_TYPE
+from penstock.server.http.answers import JSON_TYPE
+from penstock.server.http.endpoints import Endpoint, paths
 from penstock.wire.columns import ARROW_TYPE
 from penstock.wire.problem import PROBLEM_TYPE, Problem
 

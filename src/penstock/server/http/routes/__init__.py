@@ -1,6 +1,6 @@
 """Everything that can be asked over HTTP, room by room."""
 
-from penstock.server.routes import (
+from penstock.server.http.routes import (
     about,
     dead_letters,
     delayed,
