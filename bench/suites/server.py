@@ -196,7 +196,7 @@ def _idle_polls(bench: Bench) -> None:
             server.create("idle")
             body = b'{"max_messages": 1, "wait": "30s"}'
             request = (
-                f"POST /v1/topics/idle/groups/{GROUP}/receive HTTP/1.1\r\nHost: bench\r\n"
+                f"POST /v1/topics/idle/groups/{GROUP}/receive HTTP/1.1\r\nHost: localhost\r\n"
                 f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             ).encode() + body
             for _ in range(_POLLS):
