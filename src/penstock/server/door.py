@@ -12,6 +12,7 @@ from penstock.config import ServerConfig
 from penstock.server.access_log import AccessLog
 from penstock.server.gate import Gate
 from penstock.server.keys import KeyStore
+from penstock.server.long_calls import LongCalls
 from penstock.server.members import Members
 from penstock.server.metrics import MeteredFiles, Requests
 from penstock.server.polls import Polls
@@ -20,7 +21,8 @@ from penstock.server.readiness import Readiness
 T = TypeVar("T")
 
 _THREADS = 8
-_GROUP_THREADS = 4
+_QUEUE_THREADS = 8
+_MEMBER_THREADS = 4
 
 
 class Door:
@@ -47,8 +49,9 @@ class Door:
         self.log = log or AccessLog(None)
         self.stopping = False
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-aside")
-        # A member that cannot heartbeat is expelled: its calls do not wait behind long ones.
-        self._group_threads = ThreadPoolExecutor(_GROUP_THREADS, "penstock-group")
+        self._queue_threads = ThreadPoolExecutor(_QUEUE_THREADS, "penstock-queue")
+        self._member_threads = ThreadPoolExecutor(_MEMBER_THREADS, "penstock-member")
+        self.long_calls = LongCalls(self._queue_threads, self.polls.look)
 
     @property
     def keys(self) -> KeyStore:
@@ -58,9 +61,10 @@ class Door:
         """Do something that takes long, or waits for the disk, beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
-    async def group_aside(self, work: Callable[..., T], *args: Any) -> T:
-        """The same for short calls of groups, which must not wait for long ones."""
-        return await asyncio.get_running_loop().run_in_executor(self._group_threads, work, *args)
+    async def member_aside(self, work: Callable[..., T], *args: Any) -> T:
+        """The same for members of stream groups: who cannot heartbeat in time is expelled, so
+        they do not wait behind what takes long."""
+        return await asyncio.get_running_loop().run_in_executor(self._member_threads, work, *args)
 
     def stop(self) -> None:
         """Answer every poll, and take no new ones."""
@@ -68,6 +72,6 @@ class Door:
         self.polls.stop()
 
     def close(self) -> None:
-        self._threads.shutdown()
-        self._group_threads.shutdown()
+        for threads in (self._threads, self._queue_threads, self._member_threads):
+            threads.shutdown()
         self.log.close()

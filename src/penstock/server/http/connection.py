@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _TAKEN_BYTES_MIN = 64 << 10  # of an answer, so that a client has time for the next
 _LINE_BYTES = 4  # what a header takes beside its name and value
 _AHEAD_MAX = 64  # requests that a client may send before it has its answer
+_JOINED_BYTES_MAX = 64 << 10  # copying more costs more than a system call
+_ANSWER, _INTERIM = b"HTTP/1.1 ", b"HTTP/1.1 1"
 _OFFER = {b"upgrade", b"http2-settings", b"connection"}
 
 
@@ -58,11 +60,11 @@ class Connection(HttpToolsProtocol):
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(OneWrite(transport))  # type: ignore[arg-type]
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
-            # uvicorn writes an answer in two pieces; the second must not wait for an ack. asyncio
-            # sets it only on sockets that were made with a protocol number.
+            # No piece of an answer waits for the ack of another. asyncio sets it only on sockets
+            # that were made with a protocol number.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if len(self.connections) > self.connections_max:
             self._refuse(Unavailable(f"{self.connections_max} connections are open already"))
@@ -169,6 +171,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self.transport.flush()  # type: ignore[attr-defined]
         self._since, self._unsent = self.loop.time(), 0
         self._answered = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
@@ -254,6 +257,53 @@ class Connection(HttpToolsProtocol):
         newest.disconnected = True  # its handler waits for the rest of the body
         newest.message_event.set()
         return not newest.response_started
+
+
+class OneWrite:
+    """A transport that sends the head of an answer together with the first piece of its body.
+
+    uvicorn writes them one after the other, and each write is a system call and a packet: that is
+    a third of the time that a short request takes.
+    """
+
+    __slots__ = ("_head", "_transport", "abort", "get_extra_info", "is_closing", "set_protocol")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+        self.abort = transport.abort
+        self.get_extra_info = transport.get_extra_info
+        self.is_closing = transport.is_closing
+        self.set_protocol = transport.set_protocol
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            if len(data) <= _JOINED_BYTES_MAX:
+                self._transport.write(head + data)
+                return
+            self._transport.write(head)
+        elif data.startswith(_ANSWER) and not data.startswith(_INTERIM):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + len(self._head)
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
 
 
 def connection_class(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.server.door import Door
 
+T = TypeVar("T")
+
 V1 = "/v1"
 
 
@@ -65,6 +67,15 @@ class Call:
     def check_still_good(self) -> None:
         """Raise Unauthenticated if the key was revoked since the request came."""
         self.door.gate.check_still_good(self.key)
+
+    def while_good(self, ready: Callable[[], T]) -> Callable[[], T]:
+        """For a poll: raises Unauthenticated instead, once the key was revoked."""
+
+        def ready_while_good() -> T:
+            self.check_still_good()
+            return ready()
+
+        return ready_while_good
 
 
 Outcome = Any

@@ -63,7 +63,7 @@ async def readyz(call: Call) -> Health:
     """Whether it takes work: 503 while it is stopping, a log has failed, or the disk is full."""
     if call.door.stopping or call.broker.closed:
         raise Unavailable("the server is stopping")
-    reasons = await call.door.group_aside(call.door.readiness.reasons)
+    reasons = await call.door.member_aside(call.door.readiness.reasons)
     if reasons:
         raise Unavailable("; ".join(reasons))
     return Health(status="ready")

@@ -45,7 +45,9 @@ from penstock.wire.values import Place, as_duration, headers_to_bytes, parse_tim
 table = Table("messages")
 
 RAW_TYPE = "application/octet-stream"
-_ASIDE_BYTES = 256 << 10  # bodies from here on are worked on beside the event loop
+# Longer bodies are worked on beside the event loop.
+_LOOP_BYTES = 256 << 10
+_LOOP_JSON_BYTES = 32 << 10
 _PEEK_BYTES = 64 << 10
 
 Limit = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
@@ -89,7 +91,7 @@ def publish(call: Call) -> Any:
     store = (
         _store_value if kind == RAW_TYPE else _store_arrow if kind == ARROW_TYPE else _store_json
     )
-    if len(call.request.body) > _ASIDE_BYTES:
+    if len(call.request.body) > (_LOOP_JSON_BYTES if store is _store_json else _LOOP_BYTES):
         return _publish_aside(call, store)
     return _when_durable(store(call))
 
@@ -158,7 +160,8 @@ async def read(call: Call) -> Answer:
 @table.add("DELETE", "/topics/{topic}/messages", right="manage", options=PurgeOptions, result=Count)
 async def purge(call: Call) -> Count:
     """Drop every message of a topic, or skip them all for one group; how many there were."""
-    count = await call.door.aside(call.broker.purge, call.topic, call.options.group)
+    name = call.topic
+    count = await call.door.long_calls.run(name, call.broker.purge, name, call.options.group)
     return Count(count=count)
 
 

@@ -50,6 +50,10 @@ from penstock.wire.topics import Found, Groups, Seek
 
 table = Table("queues")
 
+# What a call may take on the event loop; more is done beside it.
+_LOOP_MESSAGES = 1000
+_LOOP_BYTES = 64 << 10  # of the body: about a thousand receipts
+
 
 @table.add("GET", "/topics/{topic}/groups", right="describe", result=Groups)
 def list_groups(call: Call) -> Groups:
@@ -60,7 +64,9 @@ def list_groups(call: Call) -> Groups:
 @table.add("DELETE", "/topics/{topic}/groups/{group}", right="manage", result=Found)
 async def delete_group(call: Call) -> Found:
     """Forget what a group has done; the next receive of that name begins with the oldest."""
-    return Found(found=await call.door.aside(call.broker.delete_group, call.topic, call.group))
+    name = call.topic
+    found = await call.door.long_calls.run(name, call.broker.delete_group, name, call.group)
+    return Found(found=found)
 
 
 @table.add(
@@ -90,6 +96,8 @@ def receive(call: Call) -> Any:
         body.partition,
         call.door.config.body_bytes_max,
     )
+    if body.max_messages > _LOOP_MESSAGES or _goes_aside(call):
+        return _receive_aside(call, wanted, wait_s)
     if body.ack is None:
         return _receive(call, wanted, wait_s)
     acked = _settled(call, call.broker.ack, _parts(call, body.ack))
@@ -109,15 +117,44 @@ async def _receive_when_settled(
     return answer
 
 
+async def _receive_aside(call: Call, wanted: _Wanted, wait_s: float) -> Answer:
+    """Beside the event loop: it takes long, or would wait for a call that does."""
+    name, group, messages_max, *rest = wanted
+
+    def take() -> Answer | None:
+        if call.body.ack is not None:
+            _check_settled(_settled(call, call.broker.ack, _parts(call, call.body.ack)))
+        delivered = call.broker.receive(*wanted)
+        if delivered or not wait_s or call.door.stopping:
+            return _received(call, name, group, delivered)
+        return None
+
+    answer = await call.door.long_calls.run(name, take)
+    if answer is None:  # what comes while it waits is handed out on the loop: not much at once
+        few: Any = (name, group, min(messages_max, _LOOP_MESSAGES), *rest)
+        answer = await _poll(call, few, wait_s)
+    return answer
+
+
 def _receive(call: Call, wanted: _Wanted, wait_s: float) -> Any:
-    name, group, *_, partition, _ = wanted
     delivered = call.broker.receive(*wanted)
     if delivered or not wait_s or call.door.stopping:
-        return _received(call, name, group, delivered)
+        return _received(call, wanted[0], wanted[1], delivered)
+    return _poll(call, wanted, wait_s)
+
+
+def _poll(call: Call, wanted: _Wanted, wait_s: float) -> asyncio.Future[Any]:
+    name, group, *_, partition, _ = wanted
+
+    def take() -> list[Delivered] | None:
+        if call.door.long_calls.is_busy(name):
+            return None  # when that is over, the poll is asked again
+        return call.broker.receive(*wanted) or None
+
     poll = call.door.polls.wait(
         [name],
         (group, partition),
-        lambda: call.broker.receive(*wanted) or None,
+        call.while_good(take),
         lambda delivered: _received(call, name, group, delivered or []),
         wait_s,
     )
@@ -151,7 +188,7 @@ def nack(call: Call) -> Any:
     delay_ns = None if body.delay is None else parse_ns(body.delay, "delay")
     give_back = partial(call.broker.nack, delay_ns=delay_ns, error=body.error, retries=body.retries)
     # Aside: after the last retry it writes, and syncs, a dead letter.
-    return call.door.aside(_settle_now, call, give_back)
+    return call.door.long_calls.run(call.topic, _settle_now, call, give_back)
 
 
 @table.add(
@@ -164,7 +201,8 @@ def nack(call: Call) -> Any:
 )
 def reject(call: Call) -> Any:
     """Give messages up: straight to the dead letters."""
-    return call.door.aside(_settle_now, call, partial(call.broker.reject, error=call.body.reason))
+    give_up = partial(call.broker.reject, error=call.body.reason)
+    return call.door.long_calls.run(call.topic, _settle_now, call, give_up)
 
 
 @table.add(
@@ -186,7 +224,12 @@ async def seek(call: Call) -> None:
     """Let a group start again at a position; receipts that are out become void."""
     body: Seek = call.body
     offsets = dict(positions(call, call.topic, body.to, body.partition))
-    await call.door.aside(call.broker.seek, call.topic, call.group, offsets)
+    await call.door.long_calls.run(call.topic, call.broker.seek, call.topic, call.group, offsets)
+
+
+def _goes_aside(call: Call) -> bool:
+    """Whether the body is long, or a call that takes long is at work on the topic."""
+    return len(call.request.body) > _LOOP_BYTES or call.door.long_calls.is_busy(call.topic)
 
 
 def wait_seconds(wait: str | int | float) -> float:
@@ -229,6 +272,8 @@ SettleCall = Callable[[TopicName, int, str, int, Offsets | None], BrokerSettled]
 
 
 def _settle(call: Call, settle: SettleCall) -> Any:
+    if _goes_aside(call):
+        return call.door.long_calls.run(call.topic, _settle_now, call, settle)
     parts = _settled(call, settle, _parts(call, call.body))
     for part in parts:
         if not part.is_durable():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future as ThreadFuture
 from typing import Any, NamedTuple
 
 import msgspec
@@ -45,6 +46,11 @@ from penstock.wire.groups import positions as wire_positions
 from penstock.wire.messages import view
 
 table = Table("streams")
+
+# What a fetch may read on the event loop; more is read beside it.
+_LOOP_BYTES = 1 << 20
+_LOOP_JSON_BYTES = 64 << 10
+_LOOP_POSITIONS = 100
 
 
 @table.add("GET", "/stream-groups", right="describe", result=StreamGroups)
@@ -101,7 +107,7 @@ async def join(call: Call) -> StandingView:
     group = call.group
     names = [topic_name(topic, call.namespace) for topic in body.topics]
     waker = call.door.members.waker(group)
-    standing = await call.door.aside(
+    standing = await call.door.member_aside(
         lambda: call.broker.streams.join(
             group,
             body.member_id,
@@ -129,7 +135,7 @@ async def heartbeat(call: Call) -> StandingView:
     call.door.members.heard(group, body.member_id)
     return _standing(
         call,
-        await call.door.aside(
+        await call.door.member_aside(
             call.broker.streams.heartbeat, group, body.member_id, body.generation
         ),
     )
@@ -143,7 +149,7 @@ async def sync(call: Call) -> StandingView:
     call.door.members.heard(group, body.member_id)
     return _standing(
         call,
-        await call.door.aside(
+        await call.door.member_aside(
             call.broker.streams.revoked,
             group,
             body.member_id,
@@ -158,7 +164,7 @@ async def leave(call: Call) -> None:
     """Go; others get the partitions at once."""
     body: MemberCall = call.body
     group = _check_group(call, "consume")
-    await call.door.aside(call.broker.streams.leave, group, body.member_id, body.generation)
+    await call.door.member_aside(call.broker.streams.leave, group, body.member_id, body.generation)
     call.door.members.gone(group, body.member_id)
 
 
@@ -167,7 +173,7 @@ async def commit(call: Call) -> None:
     """Set positions, all or none, on partitions that the member holds."""
     body: Commit = call.body
     group = _check_group(call, "consume")
-    stored: Future[None] = await call.door.aside(
+    stored: ThreadFuture[None] = await call.door.member_aside(
         call.broker.streams.commit,
         group,
         body.member_id,
@@ -210,14 +216,30 @@ def fetch(call: Call) -> Any:
     def answer(parts: list[_Part] | None) -> Answer:
         return _fetched(call, _read(call, wanted, 0) if parts is None else parts, is_woken())
 
+    def is_news() -> bool | None:
+        return any(_is_news(call, name, position) for name, position in wanted) or None
+
+    def poll(ready: Callable[[], Any], answer: Callable[[Any], Any]) -> Future[Any]:
+        names = list(dict.fromkeys(name for name, _ in wanted))
+        poll = call.door.polls.wait(names, object(), ready, answer, wait_s)
+        if member is not None:
+            members.attend(*member, poll)
+        return poll.future
+
+    async def fetch_aside() -> Answer:
+        """Beside the event loop: it would take long."""
+        if wait_s and not is_news() and not is_woken() and not call.door.stopping:
+            await poll(is_news, lambda found: found)
+            call.check_still_good()
+        return await call.door.aside(lambda: answer(read()))
+
+    on_loop_bytes = _LOOP_BYTES if call.request.accepts(ARROW_TYPE) else _LOOP_JSON_BYTES
+    if max_bytes > on_loop_bytes or len(wanted) > _LOOP_POSITIONS:
+        return fetch_aside()
     parts = read()
     if parts is not None or is_woken() or not wait_s or call.door.stopping:
         return answer(parts)
-    names = list(dict.fromkeys(name for name, _ in wanted))
-    poll = call.door.polls.wait(names, object(), read, answer, wait_s)
-    if member is not None:
-        members.attend(*member, poll)  # type: ignore[arg-type]
-    return poll.future
+    return poll(call.while_good(read), answer)
 
 
 class _Part(NamedTuple):
@@ -233,6 +255,12 @@ class _Part(NamedTuple):
     @property
     def moved(self) -> bool:
         return self.out_of_range or self.next_offset > self.position.offset
+
+
+def _is_news(call: Call, name: TopicName, position: Position) -> bool:
+    """Whether a read would bring something: messages, or that there is no such offset."""
+    log = call.broker.topic(name, create=False).partition(position.partition).log
+    return position.offset != log.end
 
 
 def _read(call: Call, wanted: Sequence[tuple[TopicName, Position]], bytes_left: int) -> list[_Part]:
