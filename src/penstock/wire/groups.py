@@ -10,7 +10,7 @@ from penstock.broker.structs import StreamGroup
 from penstock.group.assignment import TopicPartition
 from penstock.group.session import Standing
 from penstock.wire.messages import MessageView, Small, Whole
-from penstock.wire.values import Place, Seconds
+from penstock.wire.values import Place, Seconds, Short
 
 POSITIONS_MAX = 10_000
 """In one fetch: as many as a topic may have partitions."""
@@ -33,7 +33,7 @@ class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Join(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topics: list[str]
     """Of the namespace in the path."""
-    member_id: str | None = None
+    member_id: Short | None = None
     """Its own from a former life; by default the group gives it one."""
     session_timeout: Seconds = "30s"
     assignor: str = "sticky"

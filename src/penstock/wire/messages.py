@@ -13,6 +13,7 @@ from penstock.record.schema import Priority, parse_priority, parse_ulid, ulid_te
 from penstock.wire.values import (
     HeaderValue,
     Seconds,
+    Short,
     Time,
     headers_to_bytes,
     headers_to_text,
@@ -182,7 +183,7 @@ class Receive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long to wait for the first message if there is none, at most 30 s."""
     visibility: Seconds | None = None
     """How long the messages are the consumer's; by default the topic's setting."""
-    consumer: str = ""
+    consumer: Short = ""
     """Who it is, for the story of a dead letter."""
     partition: Small | None = None
     ack: Settle | None = None

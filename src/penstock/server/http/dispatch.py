@@ -49,6 +49,7 @@ _logger = logging.getLogger("penstock.server")
 _UNKNOWN = "unknown"
 _LATER = (Future, CoroutineType)
 _JSON_ASIDE_BYTES = 16 << 10  # thousands of small objects: longer is decoded beside the loop
+_PLAIN_BYTES_MAX = 2 << 20  # of bodies that bring neither messages nor receipts
 _LONG_BYTES = 64 << 10  # longer answers are counted, and followed until the client has them
 
 
@@ -126,9 +127,12 @@ class Dispatcher:
         call.options = _options(endpoint, request.query) if request.query else endpoint.no_options
         if endpoint.body is not None:
             is_json = _check_type(endpoint, request)
-            request.body = await read_body(
-                receive, self.door.config.body_bytes_max, self._buffers, self._waits
-            )
+            bytes_max = self.door.config.body_bytes_max
+            if not endpoint.items_in:  # settings, positions, names: never long
+                bytes_max = min(bytes_max, _PLAIN_BYTES_MAX)
+            if exchange.length is not None and exchange.length > bytes_max:
+                raise body_too_large(bytes_max)
+            request.body = await read_body(receive, bytes_max, self._buffers, self._waits)
             exchange.unread = False
             if is_json:
                 call.body = await self._decoded(endpoint, request.body)
