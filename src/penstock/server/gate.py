@@ -73,11 +73,12 @@ class ByteBudget:
 
     def take(self, count: int) -> None:
         """Raises Unavailable if there is no room."""
-        if self.taken + count > self.bytes_max:
-            raise Unavailable(
-                f"requests and answers of {self.taken >> 20} MiB are under way already; try again"
-            )
         self.taken += count
+        try:
+            self.check()
+        except Unavailable:
+            self.taken -= count
+            raise
 
     def add(self, count: int) -> None:
         """Whether there is room or not."""
@@ -88,8 +89,10 @@ class ByteBudget:
 
     def check(self) -> None:
         """Raises Unavailable while the limit is exceeded."""
-        if self.taken >= self.bytes_max:
-            self.take(1)
+        if self.taken > self.bytes_max:
+            raise Unavailable(
+                f"requests and answers of {self.taken >> 20} MiB are under way already; try again"
+            )
 
 
 def _limiter(per_second: float | None, burst: int) -> Limiter | None:
