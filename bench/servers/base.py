@@ -8,8 +8,12 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
+
+Publisher = Callable[[str, bytes], Awaitable[object]]
+"""Publishes one message to a queue, and waits until it is confirmed."""
 
 _START_S_MAX = 60
 _STOP_S_MAX = 20
@@ -63,6 +67,10 @@ class Peer(ABC):
 
     @abstractmethod
     def disconnect(self) -> None: ...
+
+    async def publisher(self, stack: AsyncExitStack) -> Publisher | None:
+        """A client for asyncio with a connection of its own, closed by the stack; None: no."""
+        return None
 
     def environment(self) -> dict[str, str]:
         return dict(os.environ)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
-import penstock
-from bench.servers.base import Peer
+import penstock.aio
+from bench.servers.base import Peer, Publisher
 from penstock.client.received import ReceivedBatch
 
 GROUP = "bench"
@@ -54,6 +55,10 @@ class Penstock(Peer):
         total = _bytes(received)
         received.ack()
         return total
+
+    async def publisher(self, stack: AsyncExitStack) -> Publisher | None:
+        client = await stack.enter_async_context(penstock.aio.connect(self.url))
+        return client.publish
 
     def disconnect(self) -> None:
         self._client.close()

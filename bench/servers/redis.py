@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
-from bench.servers.base import Peer
+from bench.servers.base import Peer, Publisher
 
 try:
     import redis
+    import redis.asyncio
 except ImportError:
     redis = None
 
@@ -57,6 +59,12 @@ class Redis(Peer):
         ((_, entries),) = self._client.xreadgroup(_GROUP, "one", {queue: ">"}, count=count)
         self._client.xack(queue, _GROUP, *[entry for entry, _ in entries])
         return sum(len(fields[b"value"]) for _, fields in entries)
+
+    async def publisher(self, stack: AsyncExitStack) -> Publisher | None:
+        client = redis.asyncio.Redis(port=self.port)
+        stack.push_async_callback(client.aclose)
+        await client.ping()
+        return lambda queue, value: client.xadd(queue, {"value": value})
 
     def disconnect(self) -> None:
         self._client.close()

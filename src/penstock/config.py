@@ -97,6 +97,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     allow_public_without_keys: bool = False
     """Listen on an address that others can reach although there is no API key."""
 
+    require_keys: bool = False
+    """Do not start without an API key, also where nobody else could reach the server."""
+
+    allowed_hosts: str = ""
+    """Names, separated by commas, by which a server without keys may be called beside localhost,
+    its address and the name of its machine; and those of web pages that may call it. *: any."""
+
     free_bytes_min: int = 100 << 20
     """Publishing is refused while the disk has less room than this."""
 
@@ -108,6 +115,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     header_bytes_max: int = 32 << 10
     """All headers of a request together, with its first line."""
+
+    buffered_bytes_max: int = 512 << 20
+    """Bodies and long answers of all requests together, while they are under way; more get 503."""
+
+    connections_max: int = 16_384
+    """Connections at the same time; fewer if half of the limit of open files is less."""
 
     polls_max: int = 10_000
     """Requests that may wait for messages at the same time."""
@@ -146,6 +159,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         _at_least("free_bytes_min", self.free_bytes_min, 0)
         for name in ("body_bytes_max", "batch_messages_max", "header_bytes_max", "polls_max"):
             _at_least(name, getattr(self, name), 1)
+        _at_least("connections_max", self.connections_max, 1)
+        _at_least("buffered_bytes_max", self.buffered_bytes_max, self.body_bytes_max)
         for name in ("burst_per_key", "burst_per_address"):
             _at_least(name, getattr(self, name), 1)
         for name in ("idle_timeout_ms", "request_timeout_ms", "stop_timeout_ms"):

@@ -64,7 +64,7 @@ CLIENT_BUGS = [
     ),
     Bug(
         "what is to be acked first is lost, and the next messages are handed out all the same",
-        "server/routes/queues.py",
+        "server/http/routes/queues.py",
         """\
         _check_settled(acked)
         return _receive(call, wanted, wait_s)
@@ -96,22 +96,50 @@ CLIENT_BUGS = [
         "tests/integration/server/test_hang_up.py",
     ),
     Bug(
-        "the rest of a head is taken for a head",
-        "server/protocol.py",
-        """\
-        if not self._reading:  # it came in one piece with the end of the one before
-            self._reading = True
-            self._since = self._loop.time()
-""",
-        "",
-        "tests/integration/server/test_same_again.py",
+        "the trailers of a body are taken for its headers",
+        "server/http/connection.py",
+        "        if not self._in_body:  # or it is a trailer, which nobody asked for\n",
+        "        if True:\n",
+        "tests/integration/server/test_hostile_heads.py::test_trailers_are_no_headers",
     ),
     Bug(
         "who offers HTTP/2 has no body",
-        "server/protocol.py",
+        "server/http/connection.py",
         "            self._offered = True\n            return\n",
         "            pass\n",
         "tests/integration/server/test_same_again.py",
+    ),
+    Bug(
+        "a body is read before its key is looked at",
+        "server/http/dispatch.py",
+        "            exchange.key = key = self._gate.identify(_token(headers))\n",
+        "            await receive()\n"
+        "            exchange.key = key = self._gate.identify(_token(headers))\n",
+        "tests/integration/server/test_hostile_heads.py::"
+        "test_a_wrong_key_is_refused_before_the_body_is_sent",
+    ),
+    Bug(
+        "the next answer is made while nobody takes the one before",
+        "server/http/dispatch.py",
+        "        if len(answer.body) > _LONG_BYTES:\n",
+        "        if False:\n",
+        "tests/integration/server/test_hostile_load.py::"
+        "test_the_next_answer_waits_until_the_client_reads",
+    ),
+    Bug(
+        "the event loop waits for a lock that a long call holds",
+        "server/long_calls.py",
+        "        return name in self._running\n",
+        "        return False\n",
+        "tests/integration/server/test_hostile_load.py::"
+        "test_polls_rest_while_a_long_call_is_at_work_and_go_on_after_it",
+    ),
+    Bug(
+        "a poll whose key was revoked goes on",
+        "server/gate.py",
+        "        elif not self.keys.knows(key):\n",
+        "        elif not key:\n",
+        "tests/integration/server/test_hostile_heads.py::test_a_poll_ends_when_its_key_is_revoked",
     ),
     Bug(
         "keys that cannot be reached are none",

@@ -101,7 +101,7 @@ def test_every_import_in_the_source_follows_the_arrows() -> None:
         ("penstock.client.local_link", "import penstock.broker.partition"),
         ("penstock.broker.store", "from penstock.log.local import LocalLog"),
         ("penstock.client.connect", "def f():\n    import rich.table"),
-        ("penstock.server.http", "import pyspark"),
+        ("penstock.server.http.answers", "import pyspark"),
         ("penstock.cellar.wine", "import json"),
         ("pyspark_penstock", "from penstock.log import LocalLog"),
     ],

@@ -495,6 +495,20 @@ class Api:
             with suppress(GroupError):  # deleted just now
                 yield self._broker.streams.describe(group)
 
+    def failed_logs(self) -> list[str]:
+        """Logs that take no writes any more, after a failed write or fsync."""
+        return [
+            log.folder
+            for topic in self._broker.open_topics()
+            for partition in topic.partitions
+            for log in (partition.log, partition.journal.log)
+            if log.failure is not None
+        ]
+
+    def has_room(self) -> bool:
+        """Whether the disk has room for what is published."""
+        return self._broker.has_room()
+
     # Inside.
 
     def _due_us(

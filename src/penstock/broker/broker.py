@@ -522,6 +522,13 @@ class Broker:
     def plan(self, chore: Callable[[int], int | None], deadline_ns: int | None) -> None:
         self._housekeeper.plan(chore, deadline_ns)
 
+    def has_room(self) -> bool:
+        """Whether the disk has more room than the floor below which publishes are refused."""
+        try:
+            return self._engine.files.free_bytes(self.folder) >= self.config.free_bytes_min
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Leave a clean folder: everything synced, state written down, the lock released."""
         with self._lock:

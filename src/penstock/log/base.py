@@ -134,6 +134,16 @@ class PartitionLog(Protocol):
     def config(self) -> LogConfig: ...
 
     @property
+    def folder(self) -> str:
+        """Where it is, for messages to people."""
+        ...
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it takes no writes any more; None while it does."""
+        ...
+
+    @property
     def start(self) -> int:
         """The first offset that is kept."""
         ...

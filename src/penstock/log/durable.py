@@ -67,6 +67,11 @@ class DurableLog(SegmentReader):
     def durable_end(self) -> int:
         return self._durable_end
 
+    @property
+    def failure(self) -> LogFailed | None:
+        """Why the log stopped; None while it takes writes."""
+        return self._failure
+
     def sync(self) -> None:
         """Make everything durable that was appended so far, whatever the policy."""
         self.check_open()

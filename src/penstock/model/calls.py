@@ -43,7 +43,7 @@ from penstock.model.topics import (
     TopicDescription,
     TopicNames,
 )
-from penstock.model.values import Place, Seconds, Small, Time, Whole
+from penstock.model.values import Place, Seconds, Short, Small, Time, Whole
 
 T_co = TypeVar("T_co", covariant=True)
 CallType = TypeVar("CallType", bound="type[Call[Any]]")
@@ -357,7 +357,7 @@ class JoinGroup(StreamGroupCall[MemberStanding], frozen=True, kw_only=True):
 
     topics: list[str]
     """Of the namespace in the path."""
-    member_id: str | None = None
+    member_id: Short | None = None
     """Its own from a former life; by default the group gives it one."""
     session_timeout: Seconds = "30s"
     assignor: str = "sticky"

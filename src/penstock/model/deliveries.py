@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.durations import Duration, parse_ns
 from penstock.errors import InvalidInput
-from penstock.model.values import Seconds, Small, Whole
+from penstock.model.values import Seconds, Short, Small, Whole
 from penstock.record.batch import Batch
 
 WAIT_MS_MAX = 30_000
@@ -70,7 +70,7 @@ class Receive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long to wait for the first message if there is none, at most 30 s."""
     visibility: Seconds | None = None
     """How long the messages are the consumer's; by default the topic's setting."""
-    consumer: str = ""
+    consumer: Short = ""
     """Who it is, for the story of a dead letter."""
     partition: Small | None = None
     ack: Settle | None = None

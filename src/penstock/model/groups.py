@@ -126,6 +126,10 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
             for part, at in zip(self.parts, wanted, strict=True)
         )
 
+    def is_elsewhere(self, wanted: Sequence[PartitionOffset]) -> bool:
+        """Whether some position is not the end of its log, and so worth a read."""
+        return any(part.end != at.offset for part, at in zip(self.parts, wanted, strict=True))
+
 
 def standing_of(seen: MemberStanding) -> Standing:
     return Standing(

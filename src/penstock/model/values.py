@@ -16,14 +16,18 @@ import msgspec
 
 from penstock.errors import InvalidInput
 
+Short: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
+"""Names and times: nobody needs long ones, and everything that is kept has to be bounded."""
 Seconds: TypeAlias = Annotated[
-    str | int | float, msgspec.Meta(description='A duration: "250ms", "30s", "1h30m", or seconds.')
+    Short | int | float,
+    msgspec.Meta(description='A duration: "250ms", "30s", "1h30m", or seconds.'),
 ]
 Time: TypeAlias = Annotated[
-    str | int | float, msgspec.Meta(description="RFC 3339 with a time zone, or seconds since 1970.")
+    Short | int | float,
+    msgspec.Meta(description="RFC 3339 with a time zone, or seconds since 1970."),
 ]
 Place: TypeAlias = Annotated[
-    str | int,
+    Short | int,
     msgspec.Meta(description='"earliest", "latest", an offset, or a time as RFC 3339.'),
 ]
 

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from penstock.server.http import Answer, Request
+from penstock.server.http.answers import Answer, Request
 from penstock.server.keys import Key
 
 _FLUSH_EVERY_S = 0.2

@@ -7,7 +7,8 @@ another process, such as `penstock key`, has changed them.
 
 Deny by default: as long as no key was ever made there is no `keys.json`, and `empty` is true. From
 the first key on a key is needed, also after the last one was revoked or if the file is lost under
-a running server; a file that cannot be read lets nobody in.
+a running server; a file that cannot be read lets nobody in. That keys existed is noted in
+`keys.json.lock`, so that a server does not start without the file once it was there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
@@ -99,6 +100,21 @@ class KeyStore:
         store._refresh()
         return store
 
+    def check_not_lost(self) -> None:
+        """Raise InvalidInput if there were keys and their file is gone; called at start."""
+        if not self.empty:
+            fd = self._open_lock()
+            _note_keys(fd)
+            os.close(fd)
+            return
+        with suppress(FileNotFoundError):
+            if os.path.getsize(self._path + ".lock"):
+                raise InvalidInput(
+                    f"{self._path} is gone, and there were keys in it. Restore it from a copy, "
+                    "make a new key with `penstock key create` or, if everybody may come in, "
+                    f"remove {self._path}.lock"
+                )
+
     @property
     def empty(self) -> bool:
         """Whether no key was ever made here, so that none can be asked for."""
@@ -114,6 +130,10 @@ class KeyStore:
         known = key.sha256 if key is not None else "0" * 64
         right = hmac.compare_digest(_sha256(token), known)
         return key if right else None
+
+    def knows(self, key: Key) -> bool:
+        """Whether it is still good, and as it was."""
+        return self._refresh().get(key.id) == key
 
     def create(self, name: str, role: Role, namespace: str | None = None) -> NewKey:
         """Make a key. The token is in the result and nowhere else."""
@@ -158,15 +178,19 @@ class KeyStore:
     def _changing(self) -> Iterator[dict[str, Key]]:
         """The present keys, to be changed; they are stored at the end, unless there is an error."""
         DiskFiles().make_folder(self._folder)
-        fd = os.open(self._path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = self._open_lock()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)  # two processes must not undo each other's change
             keys = dict(self._refresh())
             yield keys
             self._write(_KeyFile(keys=list(keys.values())))
+            _note_keys(fd)
             self._refresh()
         finally:
             os.close(fd)
+
+    def _open_lock(self) -> int:
+        return os.open(self._path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _write(self, file: _KeyFile) -> None:
         """As `write_durably`, in a file that nobody else may read."""
@@ -211,6 +235,13 @@ def _may_be_there(path: str) -> bool:
     long, most of it for its exception.
     """
     return not _CAN_ASK or os.access(path, os.F_OK, effective_ids=True, follow_symlinks=False)
+
+
+def _note_keys(lock: int) -> None:
+    """Note in the lock file that keys exist."""
+    if not os.fstat(lock).st_size:
+        os.write(lock, b"keys were made here\n")
+        os.fsync(lock)
 
 
 def _read(path: str) -> dict[str, Key]:

@@ -123,6 +123,12 @@ class Polls:
             poll.timer = loop.call_later(wait_s, poll.end)
         return poll
 
+    def look(self, name: TopicName) -> None:
+        """Let the polls of a topic try again, as if there were news of it."""
+        watched = self._watched.get(name)
+        if watched is not None:
+            self._heard(name, watched)
+
     def stop(self) -> None:
         """Answer all of them, with nothing."""
         self._stopping = True

@@ -29,11 +29,12 @@ from penstock.config import ServerConfig
 from penstock.errors import InvalidInput, PortInUse
 from penstock.log.local_engine import LocalEngine
 from penstock.server.access_log import AccessLog
-from penstock.server.app import app_of
+from penstock.server.application import Application, check_required
 from penstock.server.door import Door
+from penstock.server.http.connection import Connection, connection_class
 from penstock.server.keys import KeyStore
 from penstock.server.metrics import MeteredFiles
-from penstock.server.protocol import Protocol, protocol_of
+from penstock.server.open_files import connections_below_limit
 
 _logger = logging.getLogger("penstock.server")
 
@@ -47,6 +48,8 @@ def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> N
         raise InvalidInput(f"{config.data} is a file; data is the path of a folder")
     _check_pem_files(config)
     keys = KeyStore.open(config.data)
+    keys.check_not_lost()
+    check_required(config, keys)
     _check_exposure(config, keys)
     sock = _bind(config)
     try:
@@ -86,10 +89,13 @@ class Server(uvicorn.Server):
 
     def __init__(self, door: Door) -> None:
         config = door.config
+        app = Application(door)
+        connections_max = connections_below_limit(config.connections_max)
         super().__init__(
             uvicorn.Config(
-                app_of(door),
-                http=protocol_of(door),
+                app,
+                interface="asgi3",
+                http=connection_class(app.dispatcher, config, connections_max),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -159,7 +165,7 @@ class Server(uvicorn.Server):
             await asyncio.sleep(min(_LOOK_EVERY_S, request_s / 2, idle_s / 2))
             now = loop.time()
             for connection in list(self.server_state.connections):
-                if isinstance(connection, Protocol):
+                if isinstance(connection, Connection):
                     connection.look_after(now, request_s, idle_s)
 
 

@@ -40,6 +40,21 @@ class ServerProcess:
         assert self._process.stdout is not None
         assert self._process.stdout.readline().strip() == self.url
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def memory_bytes(self, what: str) -> int:
+        """VmRSS is what it has now, VmHWM what it had at the most."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(what):
+                return int(line.split()[1]) << 10
+        raise AssertionError(what)
+
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
     def kill(self) -> None:
         """As a power button that only this process hears."""
         if self._process is not None:

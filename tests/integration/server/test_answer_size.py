@@ -142,7 +142,9 @@ def test_who_takes_its_answer_steadily_is_not_cut_off(broker: Broker, header: by
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         sock.settimeout(10)
         sock.connect(("127.0.0.1", server.port))
-        sock.sendall(b"GET /v1/topics/orders/messages HTTP/1.1\r\nhost: x\r\n%b\r\n\r\n" % header)
+        sock.sendall(
+            b"GET /v1/topics/orders/messages HTTP/1.1\r\nhost: localhost\r\n%b\r\n\r\n" % header
+        )
         began, received = time.monotonic(), 0
         while received < 16 << 20:
             part = sock.recv(1 << 20)

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.config import ServerConfig
-from penstock.server.app import app_of
+from penstock.server.application import Application
 from penstock.server.door import Door
 from penstock.server.keys import KeyStore
 
@@ -36,13 +36,15 @@ def ask(door: Door, method: str, path: str, *body: bytes) -> tuple[int, Any]:
     }
 
     async def receive() -> Any:
+        if not parts:
+            await asyncio.Event().wait()  # it stays connected
         return parts.pop(0)
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     async def call() -> None:
-        await app_of(door)(scope, receive, send)
+        await Application(door)(scope, receive, send)
 
     asyncio.run(call())
     start, rest = sent

@@ -62,7 +62,7 @@ def server(tmp_path: Path, files: SlowFiles) -> Iterator[RunningServer]:
 
 def ask(server: RunningServer, path: str, body: Any) -> socket.socket:
     data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     client = socket.create_connection(("127.0.0.1", server.port), timeout=ANSWER_S_MAX)
     client.sendall(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
     return client
@@ -70,7 +70,7 @@ def ask(server: RunningServer, path: str, body: Any) -> socket.socket:
 
 def waiting(server: RunningServer) -> int:
     connections = list(server.server.server_state.connections)
-    return sum(connection._answering is not None for connection in connections)
+    return sum(connection._is_answering() for connection in connections)
 
 
 @pytest.mark.parametrize("what", ["publish", "ack", "ack and receive"])

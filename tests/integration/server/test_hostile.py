@@ -22,6 +22,9 @@ from tests.integration.server.running import RunningServer
 
 ARROW = "application/vnd.apache.arrow.stream"
 MESSAGES = "/v1/topics/orders/messages"
+PUBLISH = (
+    b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json" % MESSAGES.encode()
+)
 ADDRESSES = [MESSAGES.encode(), b"/nope", b"/healthz"]
 
 
@@ -52,11 +55,11 @@ def stored(http: Http) -> int:
         b"hello\r\n\r\n",
         b"GET\r\n\r\n",
         b"GET /v1/topics HTTP/9.9\r\n\r\n",
-        b"GET /v1/topics HTTP/1.1\r\nhost: x\r\nno colon here\r\n\r\n",
+        b"GET /v1/topics HTTP/1.1\r\nhost: localhost\r\nno colon here\r\n\r\n",
         b"POST /v1/topics HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\ncontent-length: 20\r\n\r\n",
-        b"POST /v1/topics HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n",
+        b"POST /v1/topics HTTP/1.1\r\nhost: localhost\r\ncontent-length: -5\r\n\r\n",
         b"POST /v1/topics HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999999\r\n\r\n",
-        b"POST /v1/topics HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /v1/topics HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
         b"\x00" * 1000,
     ],
 )
@@ -69,7 +72,7 @@ def test_what_is_no_http_is_answered_and_hung_up_on(server: RunningServer, data:
 
 @pytest.mark.parametrize("path", ADDRESSES)
 def test_a_huge_body_is_refused_before_it_is_sent(server: RunningServer, path: bytes) -> None:
-    head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9999999999\r\n\r\n" % path
+    head = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9999999999\r\n\r\n" % path
     began = time.monotonic()
     assert b"413 " in talk(server.port, head)
     assert time.monotonic() - began < 5
@@ -82,12 +85,16 @@ def test_headers_without_end_are_cut_off(server: RunningServer, path: bytes) -> 
 
 
 def test_the_limits_hold_also_after_a_request_for_nothing_of_ours(broker: Broker) -> None:
-    first = b"GET /nope HTTP/1.1\r\nhost: x\r\n\r\n"
+    first = b"GET /nope HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with RunningServer(broker, request_timeout_ms=300, body_bytes_max=1000) as server:
         for second, refused in (
             (b"GET /x HTTP/1.1\r\nh: " + b"y" * (1 << 20), b"request_too_large"),
-            (b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n", b"request_too_large"),
-            (b"POST /x HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n12", b"request_timeout"),
+            (
+                b"POST /x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1001\r\n\r\n",
+                b"request_too_large",
+            ),
+            (b"POST /x HTTP/1.1\r\nhost: localhost\r\ncontent-le", b"request_timeout"),
+            (b"%b\r\ncontent-length: 9\r\n\r\n12" % PUBLISH, b"request_timeout"),
         ):
             answer = talk(server.port, first + second)
             assert answer.index(b'"not_found"') < answer.index(refused), answer
@@ -102,7 +109,7 @@ def test_who_asks_for_nothing_of_ours_is_told_so_and_may_go_on(http: Http) -> No
 
 
 def test_an_address_may_be_whole_as_for_a_proxy(server: RunningServer) -> None:
-    end = b" HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    end = b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     assert b'"status":"ok"' in talk(server.port, b"GET http://here:80/healthz" + end)
     assert b"200 OK" in talk(server.port, b"GET HTTPS://here/v1/stats/topics?limit=1" + end)
     assert b'"not_found"' in talk(server.port, b"GET http://here" + end)
@@ -114,7 +121,7 @@ def test_random_bytes_after_a_good_beginning(server: RunningServer) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
-    good = b"POST /v1/topics/orders/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}"
+    good = PUBLISH + b"\r\ncontent-length: 2\r\n\r\n{}"
     for _ in range(200):
         damaged = bytearray(good)
         for _ in range(rng.randrange(1, 6)):
@@ -138,10 +145,10 @@ def test_requests_sent_ahead_are_answered_in_order(server: RunningServer) -> Non
         http.ask("PUT", "/v1/topics/orders")
     poll = b'{"wait": 0.2}'
     requests = (
-        b"GET /version HTTP/1.1\r\nhost: x\r\n\r\n"
-        b"POST /v1/topics/orders/groups/g/receive HTTP/1.1\r\nhost: x\r\n"
+        b"GET /version HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        b"POST /v1/topics/orders/groups/g/receive HTTP/1.1\r\nhost: localhost\r\n"
         b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-        b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % (len(poll), poll)
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % (len(poll), poll)
     )
     answer = talk(server.port, requests)
     assert answer.count(b"HTTP/1.1 200") == 3
@@ -305,7 +312,7 @@ def test_thousands_of_idle_polls_are_cheap(process: tuple[int, int]) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 200), hard))
     body = b'{"wait": 30}'
     request = (
-        b"POST /v1/topics/orders/groups/g%d/receive HTTP/1.1\r\nhost: x\r\n"
+        b"POST /v1/topics/orders/groups/g%d/receive HTTP/1.1\r\nhost: localhost\r\n"
         b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
     )
     with Http(port) as http:
@@ -339,12 +346,16 @@ def test_thousands_of_idle_polls_are_cheap(process: tuple[int, int]) -> None:
 def test_who_sends_too_slowly_is_cut_off(broker: Broker) -> None:
     with RunningServer(broker, request_timeout_ms=300, idle_timeout_ms=600) as server:
         began = time.monotonic()
-        answer = talk(server.port, b"POST /v1/topics HTTP/1.1\r\nhost: x\r\ncontent-len")
+        answer = talk(server.port, b"POST /v1/topics HTTP/1.1\r\nhost: localhost\r\ncontent-len")
         assert b"408 " in answer
         assert b"request_timeout" in answer
-        for path in ADDRESSES:
-            head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n1234" % path
-            assert b"408 " in talk(server.port, head)
+        assert b"408 " in talk(server.port, PUBLISH + b"\r\ncontent-length: 9\r\n\r\n1234")
+        chunked = b"\r\ntransfer-encoding: chunked\r\n\r\n2\r\n12\r\n"
+        assert b"408 " in talk(server.port, PUBLISH + chunked)
+        for path, status in ((b"/nope", b"404 "), (b"/healthz", b"405 ")):
+            # That is known from the head; for the rest of the body nobody waits long.
+            head = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n1234" % path
+            assert status in talk(server.port, head)
         assert talk(server.port, b"") == b""  # who says nothing at all is hung up on
         assert time.monotonic() - began < 10
 
@@ -360,7 +371,9 @@ def test_who_does_not_take_its_answers_is_cut_off(broker: Broker, header: bytes)
         with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.connect(("127.0.0.1", server.port))
-            sock.sendall(b"GET %b HTTP/1.1\r\nhost: x\r\n%b\r\n\r\n" % (MESSAGES.encode(), header))
+            sock.sendall(
+                b"GET %b HTTP/1.1\r\nhost: localhost\r\n%b\r\n\r\n" % (MESSAGES.encode(), header)
+            )
             assert sock.recv(12) == b"HTTP/1.1 200"
             deadline = time.monotonic() + 10
             while server.server.server_state.connections:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server import counting
-from penstock.server.counting import has_more_items
+from penstock.server.http import counting
+from penstock.server.http.counting import has_more_items
 
 texts = st.text(st.sampled_from('",[]{}\\:ax\n\u20ac'), max_size=8)
 values = st.recursive(

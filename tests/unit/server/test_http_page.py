@@ -13,8 +13,8 @@ import msgspec
 from penstock.broker.broker import RECEIVE_MAX
 from penstock.config import ServerConfig
 from penstock.model.problem import STATUS
-from penstock.server.endpoints import Endpoint
-from penstock.server.routes import ENDPOINTS
+from penstock.server.http.endpoints import Endpoint
+from penstock.server.http.routes import ENDPOINTS
 from penstock.wire.columns import ARROW_TYPE
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -1,4 +1,4 @@
-"""The table of everything that can be asked, and finding the entry for a request.
+"""The table of everything that can be asked over HTTP.
 
 A handler is a function of an `HttpRequest`. It returns a struct, which becomes JSON; an `Answer`;
 None, which is 204; or something to be awaited for one of these. The table is also what the OpenAPI
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from penstock.errors import Forbidden, MethodNotAllowed, NotFound
 from penstock.model.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
-from penstock.server.http import Request, decode
+from penstock.server.gate import check_right
+from penstock.server.http.answers import Request
 from penstock.server.keys import Key, Right
 
 if TYPE_CHECKING:
     from penstock.broker.api import Api
     from penstock.server.door import Door
 
+T = TypeVar("T")
+
 V1 = "/v1"
-_CACHED_MAX = 4096
-_PARAMETER = "{}"
 
 
 class HttpRequest:
@@ -69,11 +69,20 @@ class HttpRequest:
 
     def check(self, right: Right, namespace: str | None) -> None:
         """Raise Forbidden unless the key is good for this too."""
-        if self.key is not None and not self.key.may(right, namespace):
-            where = f" in namespace {namespace!r}" if namespace is not None else ""
-            raise Forbidden(
-                f"key {self.key.name!r} ({self.key.role}) does not allow to {right}{where}"
-            )
+        check_right(self.key, right, namespace)
+
+    def check_still_good(self) -> None:
+        """Raise Unauthenticated if the key was revoked since the request came."""
+        self.door.gate.check_still_good(self.key)
+
+    def while_good(self, ready: Callable[[], T]) -> Callable[[], T]:
+        """For a poll: raises Unauthenticated instead, once the key was revoked."""
+
+        def ready_while_good() -> T:
+            self.check_still_good()
+            return ready()
+
+        return ready_while_good
 
 
 Outcome = Any
@@ -162,61 +171,6 @@ class Table:
             return handler
 
         return take
-
-
-class Router:
-    """From method and path to an endpoint, by a tree of path segments."""
-
-    def __init__(self, endpoints: list[Endpoint]) -> None:
-        self._tree: dict[str, Any] = {}
-        self._cached: dict[tuple[str, str], tuple[Endpoint, dict[str, str]]] = {}
-        for endpoint in endpoints:
-            for path in paths(endpoint):
-                self._plant(path, endpoint)
-
-    def find(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
-        """The endpoint and the parameters in the path; or NotFound, or MethodNotAllowed."""
-        found = self._cached.get((method, path))
-        if found is None:
-            found = self._walk(method, path)
-            if len(self._cached) >= _CACHED_MAX:
-                self._cached.clear()
-            self._cached[method, path] = found
-        return found
-
-    def _walk(self, method: str, path: str) -> tuple[Endpoint, dict[str, str]]:
-        node: dict[str, Any] = self._tree
-        values = []
-        for segment in path.split("/")[1:]:
-            below = node.get("/" + segment)
-            if below is None:
-                below = node.get(_PARAMETER)
-                if below is None or not segment:
-                    raise NotFound(f"there is nothing at {path:.200}; /docs shows what there is")
-                values.append(decode(segment))
-            node = below
-        methods: dict[str, tuple[Endpoint, list[str]]] = node.get("methods", {})
-        if method not in methods:
-            if not methods:
-                raise NotFound(f"there is nothing at {path:.200}; /docs shows what there is")
-            allow = ", ".join(sorted(methods))
-            raise MethodNotAllowed(f"{method:.20} does not work on {path:.200}; use {allow}", allow)
-        endpoint, names = methods[method]
-        return endpoint, dict(zip(names, values, strict=True))
-
-    def _plant(self, path: str, endpoint: Endpoint) -> None:
-        node = self._tree
-        names = []
-        for segment in path.split("/")[1:]:
-            if segment.startswith("{"):
-                names.append(segment[1:-1])
-                node = node.setdefault(_PARAMETER, {})
-            else:
-                node = node.setdefault("/" + segment, {})
-        methods = node.setdefault("methods", {})
-        methods[endpoint.method] = endpoint, names
-        if endpoint.method == "GET":
-            methods["HEAD"] = endpoint, names  # the same answer, whose body is not sent
 
 
 def paths(endpoint: Endpoint) -> list[str]:

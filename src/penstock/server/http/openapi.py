@@ -14,8 +14,8 @@ import msgspec
 
 from penstock import __version__
 from penstock.model.problem import PROBLEM_TYPE, Problem
-from penstock.server.endpoints import Endpoint, paths
-from penstock.server.http import JSON_TYPE
+from penstock.server.http.answers import JSON_TYPE
+from penstock.server.http.endpoints import Endpoint, paths
 from penstock.wire.columns import ARROW_TYPE
 
 _REF = "#/components/schemas/{name}"
@@ -28,11 +28,12 @@ _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "partition": {"type": "integer", "minimum": 0, "maximum": 9999},
     "id": {"type": "string", "minLength": 1},
     "place": {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,18}$"},
+    "file": {"type": "string", "minLength": 1},
 }
 
 
-def describe(endpoints: list[Endpoint]) -> bytes:
-    """The whole description, as JSON."""
+def describe(endpoints: list[Endpoint], root: str = "") -> bytes:
+    """The whole description, as JSON. `root`: under which prefix it is all mounted."""
     types = list(dict.fromkeys(_types(endpoints)))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     found = dict(zip(types, schemas, strict=True))
@@ -55,6 +56,7 @@ def describe(endpoints: list[Endpoint]) -> bytes:
                 ),
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
+            **({"servers": [{"url": root}]} if root else {}),
             "paths": described,
             "components": {
                 "schemas": components,

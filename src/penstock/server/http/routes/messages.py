@@ -27,17 +27,19 @@ from penstock.model.published import DelayedIds, ProducerSequence
 from penstock.model.values import Seconds, as_duration, parse_time
 from penstock.record.batch import Batch
 from penstock.record.plain import Single
-from penstock.server.arrow import decode_new
-from penstock.server.counting import too_many
 from penstock.server.durable import durable
-from penstock.server.endpoints import HttpRequest, Table
-from penstock.server.http import Answer, json_answer
+from penstock.server.http.answers import Answer, json_answer
+from penstock.server.http.arrow import decode_new
+from penstock.server.http.counting import too_many
+from penstock.server.http.endpoints import HttpRequest, Table
 from penstock.wire.columns import ARROW_TYPE
 
 table = Table("messages")
 
 RAW_TYPE = "application/octet-stream"
-_ASIDE_BYTES = 256 << 10  # bodies from here on are worked on beside the event loop
+# Longer bodies are worked on beside the event loop.
+_LOOP_BYTES = 256 << 10
+_LOOP_JSON_BYTES = 32 << 10
 
 
 @table.add(
@@ -60,7 +62,7 @@ def publish(call: HttpRequest) -> Any:
     store = (
         _store_value if kind == RAW_TYPE else _store_arrow if kind == ARROW_TYPE else _store_json
     )
-    if len(call.request.body) > _ASIDE_BYTES:
+    if len(call.request.body) > (_LOOP_JSON_BYTES if store is _store_json else _LOOP_BYTES):
         return _publish_aside(call, store)
     return _when_durable(store(call))
 

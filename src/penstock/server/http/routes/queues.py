@@ -21,10 +21,10 @@ from penstock.model.names import TopicName
 from penstock.model.problem import refusal_error
 from penstock.model.receipts import Receipt
 from penstock.model.values import Seconds
-from penstock.server.counting import too_many
 from penstock.server.durable import durable
-from penstock.server.endpoints import HttpRequest, Table
-from penstock.server.http import Answer, json_answer
+from penstock.server.http.answers import Answer, json_answer
+from penstock.server.http.counting import too_many
+from penstock.server.http.endpoints import HttpRequest, Table
 from penstock.wire.columns import (
     ARROW_TYPE,
     COMPACT_TYPE,
@@ -35,6 +35,10 @@ from penstock.wire.columns import (
 from penstock.wire.json_forms import ReceivedMessages, received_view
 
 table = Table("queues")
+
+# What a call may take on the event loop; more is done beside it.
+_LOOP_MESSAGES = 1000
+_LOOP_BYTES = 64 << 10  # of the body: about a thousand receipts
 
 
 @table.add(
@@ -62,6 +66,8 @@ def receive(call: HttpRequest) -> Any:
         body.consumer,
         body.partition,
     )
+    if body.max_messages > _LOOP_MESSAGES or _goes_aside(call):
+        return _receive_aside(call, wanted, wait_s)
     if body.ack is None:
         return _receive(call, wanted, wait_s)
     acked = _settling(call, "ack", body.ack)
@@ -81,15 +87,44 @@ async def _receive_when_settled(
     return answer
 
 
+async def _receive_aside(call: HttpRequest, wanted: _Wanted, wait_s: float) -> Answer:
+    """Beside the event loop: it takes long, or would wait for a call that does."""
+    name, group, messages_max, *rest = wanted
+
+    def take() -> Answer | None:
+        if call.body.ack is not None:
+            _check_settled(_settling(call, "ack", call.body.ack))
+        delivered = call.api.receive(*wanted)
+        if delivered or not wait_s or call.door.stopping:
+            return _received(call, name, group, delivered)
+        return None
+
+    answer = await call.door.long_calls.run(name, take)
+    if answer is None:  # what comes while it waits is handed out on the loop: not much at once
+        few: Any = (name, group, min(messages_max, _LOOP_MESSAGES), *rest)
+        answer = await _poll(call, few, wait_s)
+    return answer
+
+
 def _receive(call: HttpRequest, wanted: _Wanted, wait_s: float) -> Any:
-    name, group, *_, partition = wanted
     delivered = call.api.receive(*wanted)
     if delivered or not wait_s or call.door.stopping:
-        return _received(call, name, group, delivered)
+        return _received(call, wanted[0], wanted[1], delivered)
+    return _poll(call, wanted, wait_s)
+
+
+def _poll(call: HttpRequest, wanted: _Wanted, wait_s: float) -> asyncio.Future[Any]:
+    name, group, *_, partition = wanted
+
+    def take() -> list[Delivered] | None:
+        if call.door.long_calls.is_busy(name):
+            return None  # when that is over, the poll is asked again
+        return call.api.receive(*wanted) or None
+
     poll = call.door.polls.wait(
         [name],
         (group, partition),
-        lambda: call.api.receive(*wanted) or None,
+        call.while_good(take),
         lambda delivered: _received(call, name, group, delivered or []),
         wait_s,
     )
@@ -120,7 +155,7 @@ def ack(call: HttpRequest) -> Any:
 def nack(call: HttpRequest) -> Any:
     """Give messages back, to be tried again after a delay."""
     # Aside: after the last retry it writes, and syncs, a dead letter.
-    return call.door.aside(_settle_now, call, "nack")
+    return call.door.long_calls.run(call.topic, _settle_now, call, "nack")
 
 
 @table.add(
@@ -133,7 +168,7 @@ def nack(call: HttpRequest) -> Any:
 )
 def reject(call: HttpRequest) -> Any:
     """Give messages up: straight to the dead letters."""
-    return call.door.aside(_settle_now, call, "reject")
+    return call.door.long_calls.run(call.topic, _settle_now, call, "reject")
 
 
 @table.add(
@@ -178,7 +213,14 @@ _Wanted: TypeAlias = tuple[TopicName, str, int, Seconds | None, str, int | None]
 """The arguments of `Api.receive`."""
 
 
+def _goes_aside(call: HttpRequest) -> bool:
+    """Whether the body is long, or a call that takes long is at work on the topic."""
+    return len(call.request.body) > _LOOP_BYTES or call.door.long_calls.is_busy(call.topic)
+
+
 def _settle(call: HttpRequest, verb: Verb) -> Any:
+    if _goes_aside(call):
+        return call.door.long_calls.run(call.topic, _settle_now, call, verb)
     settling = _settling(call, verb, call.body)
     for future in settling.durable:
         if not future.done():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.server.endpoints import HttpRequest, Table
+from penstock.server.http.endpoints import HttpRequest, Table
 from penstock.server.keys import Key, Role
 
 table = Table("keys")

@@ -1,6 +1,6 @@
 """Everything that can be asked over HTTP, room by room."""
 
-from penstock.server.routes import about, calls, keys, messages, queues, streams
+from penstock.server.http.routes import about, calls, keys, messages, queues, streams
 
 _TABLES = [each.table for each in (messages, queues, streams, keys, about)]
 

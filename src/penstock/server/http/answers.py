@@ -22,17 +22,15 @@ class Request(msgspec.Struct, gc=False):
 
     method: str
     path: str
-    """As it came, still percent-encoded."""
+    """Without percent-encoding, with the prefix under which the application is mounted."""
     query: str
     headers: dict[bytes, bytes]
     """Names in lower case; of a header that came twice, the last."""
     body: bytes
     client: str
     """The address that it came from."""
-
-    def again(self, body: bytes, client: str) -> Request:
-        """The same question with another body."""
-        return Request(self.method, self.path, self.query, self.headers, body, client)
+    root: str = ""
+    """The prefix under which the application is mounted."""
 
     def content_type(self) -> str:
         """Without parameters, in lower case; empty if there is none."""

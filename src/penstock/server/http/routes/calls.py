@@ -11,17 +11,27 @@ import msgspec
 
 from penstock.broker.api import METHODS
 from penstock.errors import InvalidInput
-from penstock.model.calls import ROUTES, Call, Route, Summarize
+from penstock.model.calls import (
+    ROUTES,
+    Call,
+    DeleteGroup,
+    Purge,
+    Route,
+    Seek,
+    StreamGroupCall,
+    Summarize,
+)
 from penstock.model.messages import MessagePage
 from penstock.model.settings import SETTINGS_SCHEMA
 from penstock.model.stats import Summary
 from penstock.server.durable import durable
-from penstock.server.endpoints import Endpoint, HttpRequest
-from penstock.server.http import Answer
+from penstock.server.http.answers import Answer
+from penstock.server.http.endpoints import Endpoint, HttpRequest
 from penstock.wire.columns import ARROW_TYPE, encode_read
 from penstock.wire.json_forms import form_of, page_view
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
+_HOLD_GROUPS_UP = (DeleteGroup, Purge, Seek)
 
 
 def endpoint_of(kind: type[Call[Any]]) -> Endpoint:
@@ -93,6 +103,7 @@ def _handler(
     kind: type[Call[Any]], route: Route, parameters: dict[str, Any]
 ) -> Callable[[HttpRequest], Awaitable[Any]]:
     form = form_of(route.answer)
+    run = _runner(kind, route)
 
     async def handle(request: HttpRequest) -> Any:
         fields = {name: _parameter(request, name, type_) for name, type_ in parameters.items()}
@@ -102,7 +113,7 @@ def _handler(
             fields[route.body] = _tuples(request.body)
         elif request.body is not None:
             fields |= msgspec.structs.asdict(request.body)
-        answer = await request.door.aside(request.api.ask, kind(**fields))
+        answer = await run(request, kind(**fields))
         if isinstance(answer, Future):
             await durable(answer)
             return None
@@ -114,6 +125,21 @@ def _handler(
         return form.to(answer)
 
     return handle
+
+
+def _runner(
+    kind: type[Call[Any]], route: Route
+) -> Callable[[HttpRequest, Call[Any]], Awaitable[Any]]:
+    """Beside the event loop, by the threads that are for such calls."""
+    if issubclass(kind, StreamGroupCall):
+        return lambda request, call: request.door.member_aside(request.api.ask, call)
+    if issubclass(kind, _HOLD_GROUPS_UP):
+        return lambda request, call: request.door.long_calls.run(
+            request.topic, request.api.ask, call
+        )
+    if route.right == "look":
+        return lambda request, call: request.door.aside(request.api.ask, call)
+    return lambda request, call: request.door.aside(request.api.ask, call)
 
 
 def _parameter(request: HttpRequest, name: str, type_: Any) -> Any:

@@ -1,0 +1,1 @@
+"""The HTTP door: requests, their bodies, routes and answers."""
