@@ -63,13 +63,20 @@ class Connection(HttpToolsProtocol):
         super().connection_made(OneWrite(transport))  # type: ignore[arg-type]
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
-            # No piece of an answer waits for the ack of another. asyncio sets it only on sockets
-            # that were made with a protocol number.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._set_options(sock)
         if len(self.connections) > self.connections_max:
             self._refuse(Unavailable(f"{self.connections_max} connections are open already"))
         elif self.dispatcher.door.stopping:  # it came too late to be told with the others
             self.transport.close()
+
+    def _set_options(self, sock: socket.socket) -> None:
+        # No piece of an answer waits for the ack of another. asyncio sets it only on sockets that
+        # were made with a protocol number.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # An answer may lie in the kernel's buffer, where `look_after` does not see it.
+            timeout_ms = self.settings.request_timeout_ms
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answered is not None and self._answered is not self.cycle:

@@ -41,7 +41,7 @@ async def list_dead_letters(call: Call) -> LetterPage:
         shown = [letter_view(letter) for letter in page]
         return LetterPage(letters=shown, count=letters.count(), next=more)
 
-    return await call.door.aside(read)
+    return await call.door.read_aside(read)
 
 
 @table.add("GET", "/topics/{topic}/dead-letters/{place}", right="look", result=LetterView)
@@ -56,7 +56,7 @@ async def inspect_dead_letter(call: Call) -> LetterView:
                 return letter_view(letter)
         raise NotFound(f"topic {call.topic} has no dead letter at {call.parameters['place']}")
 
-    return await call.door.aside(find)
+    return await call.door.read_aside(find)
 
 
 @table.add(

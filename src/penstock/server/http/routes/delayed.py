@@ -36,7 +36,7 @@ async def list_delayed(call: Call) -> DelayedPage:
         more = found[-1][0] + 1 if len(found) == options.limit or is_full else None
         return DelayedPage(delayed=shown, next=more)
 
-    return await call.door.aside(read)
+    return await call.door.read_aside(read)
 
 
 @table.add("GET", "/topics/{topic}/delayed/stats", right="describe", result=DelayStats)

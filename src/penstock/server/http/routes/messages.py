@@ -132,7 +132,7 @@ async def peek(call: Call) -> Answer:
             damage += [each for each in batches.damage if each.first_offset < at]
         return _page(call, Batches(found, at, damage), log.start, log.end)
 
-    return await call.door.aside(read)
+    return await call.door.read_aside(read)
 
 
 @table.add(
@@ -154,7 +154,7 @@ async def read(call: Call) -> Answer:
         batches = call.broker.read(name, partition, offset, max_bytes)
         return _page(call, batches, log.start, log.end)
 
-    return await call.door.aside(read)
+    return await call.door.read_aside(read)
 
 
 @table.add("DELETE", "/topics/{topic}/messages", right="manage", options=PurgeOptions, result=Count)

@@ -231,7 +231,7 @@ def fetch(call: Call) -> Any:
         if wait_s and not is_news() and not is_woken() and not call.door.stopping:
             await poll(is_news, lambda found: found)
             call.check_still_good()
-        return await call.door.aside(lambda: answer(read()))
+        return await call.door.read_aside(lambda: answer(read()))
 
     on_loop_bytes = _LOOP_BYTES if call.request.accepts(ARROW_TYPE) else _LOOP_JSON_BYTES
     if max_bytes > on_loop_bytes or len(wanted) > _LOOP_POSITIONS:
