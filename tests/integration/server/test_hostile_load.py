@@ -222,8 +222,8 @@ def test_answers_that_nobody_takes_are_bounded(tmp_path: Path) -> None:
         with Http(server.port) as http:
             fill_with_long_messages(http, 16, 4 << 20)
         grown = memory_after(lambda s: read_and_take_nothing(s, 60), server)
-    # The budget, and for each of four threads an answer of 64 MiB in three forms.
-    assert grown < 1 << 30
+    # The budget, and for each of four threads an answer of 64 MiB in three or four forms.
+    assert grown < 3 << 29
 
 
 @pytest.mark.torture

@@ -181,7 +181,11 @@ class Connection(HttpToolsProtocol):
         self.transport.flush()  # type: ignore[attr-defined]
         self._since, self._unsent = self.loop.time(), 0
         self._answered = self.pipeline[-1][0] if self.pipeline else None
-        super().on_response_complete()
+        if self.pipeline:
+            super().on_response_complete()
+        else:  # without the timer for idle connections, which `look_after` ends
+            self.server_state.total_requests += 1
+            self.flow.resume_reading()
         if self._refusal is not None and self._answered is None:
             self._tell(self._refusal)
 
