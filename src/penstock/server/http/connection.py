@@ -37,7 +37,7 @@ _ANSWER, _INTERIM = b"HTTP/1.1 ", b"HTTP/1.1 1"
 _OFFER = {b"upgrade", b"http2-settings", b"connection"}
 
 
-class Connection(HttpToolsProtocol):
+class ServerConnection(HttpToolsProtocol):
     """One connection. The class attributes are set on a subclass, by `connection_class`."""
 
     dispatcher: Dispatcher
@@ -319,13 +319,13 @@ class OneWrite:
 
 def connection_class(
     dispatcher: Dispatcher, settings: ServerConfig, connections_max: int
-) -> type[Connection]:
+) -> type[ServerConnection]:
     bound = {
         "dispatcher": dispatcher,
         "settings": settings,
         "connections_max": connections_max,
     }
-    return type("BoundConnection", (Connection,), bound)
+    return type("BoundConnection", (ServerConnection,), bound)
 
 
 def _path_of(address: bytes) -> bytes:

@@ -52,7 +52,7 @@ _PLAIN_BYTES_MAX = 2 << 20  # of bodies that bring neither messages nor receipts
 _LONG_BYTES = 64 << 10  # longer answers are counted, and followed until the client has them
 
 
-class Found(NamedTuple):
+class RouteMatch(NamedTuple):
     """What a request is for, and the parameters in its path; or why there is nothing there."""
 
     endpoint: Endpoint | None
@@ -70,7 +70,7 @@ class Dispatcher:
         self._waits = Waits(door.gate, door.config.request_timeout_ms / 1000)
         self._names = Names(door.config)
 
-    async def serve(self, found: Found, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, found: RouteMatch, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         request = _request(scope)
         exchange = _Exchange(found.endpoint, request)
@@ -105,7 +105,7 @@ class Dispatcher:
         return answer
 
     async def _answer(
-        self, exchange: _Exchange, found: Found, scope: Scope, receive: Receive
+        self, exchange: _Exchange, found: RouteMatch, scope: Scope, receive: Receive
     ) -> Answer:
         request, endpoint = exchange.request, found.endpoint
         self._check_head(exchange, scope)
