@@ -17,7 +17,7 @@ from penstock.server.keys import Key
 _LOOK_EVERY_S = 1.0
 
 
-class Wait:
+class RequestWait:
     """One of them. `end` makes what is waited for raise CancelledError, and keeps the reason."""
 
     __slots__ = ("_waiting", "deadline", "key", "reason")
@@ -44,22 +44,22 @@ class Waits:
         self._gate = gate
         self._body_timeout_s = body_timeout_s
         self._every_s = min(_LOOK_EVERY_S, body_timeout_s / 2)
-        self._waits: set[Wait] = set()
+        self._waits: set[RequestWait] = set()
         self._is_planned = False
 
-    def for_body(self, task: Future[Any]) -> Wait:
+    def for_body(self, task: Future[Any]) -> RequestWait:
         """The request has to be complete within the time limit."""
         deadline = asyncio.get_running_loop().time() + self._body_timeout_s
-        return self._enter(Wait(task, deadline=deadline))
+        return self._enter(RequestWait(task, deadline=deadline))
 
-    def for_answer(self, waiting: Future[Any], key: Key | None) -> Wait:
+    def for_answer(self, waiting: Future[Any], key: Key | None) -> RequestWait:
         """As long as its key is good."""
-        return self._enter(Wait(waiting, key=key))
+        return self._enter(RequestWait(waiting, key=key))
 
-    def leave(self, wait: Wait) -> None:
+    def leave(self, wait: RequestWait) -> None:
         self._waits.discard(wait)
 
-    def _enter(self, wait: Wait) -> Wait:
+    def _enter(self, wait: RequestWait) -> RequestWait:
         self._waits.add(wait)
         if not self._is_planned:
             self._is_planned = True
