@@ -138,7 +138,8 @@ class Partition(LedgeredPartition):
                         continue  # nothing was done yet: decide again, on fewer
                 self._carry_out(group, queue, decision)
                 if leased is not None:
-                    self._look_at(now_ns + time_noted_every_ns(visibility_ns))
+                    noted_ns = time_noted_every_ns(visibility_ns)
+                    self._look_at(now_ns + min(visibility_ns, noted_ns))
                     return leased
 
     def _fitting(self, parts: Sequence[ledger.Part], bytes_max: int) -> int | None:
