@@ -12,6 +12,7 @@ from bench.suites import (
     broker_lanes,
     broker_publish,
     broker_receive,
+    broker_topics,
     log_append,
     log_commit,
     log_cost,
@@ -35,7 +36,11 @@ SUITES = {
     "broker-lanes": broker_lanes,
     "broker-delays": broker_delays,
     "broker-cost": broker_cost,
+<<<<<<< HEAD
     "worker": worker,
+=======
+    "broker-topics": broker_topics,
+>>>>>>> engine
     "server": server,
     "spark-read": spark_read,
     "spark-growth": spark_growth,

@@ -13,6 +13,7 @@ import pytest
 import penstock
 from penstock import config, errors
 from penstock.broker import (
+    activity,
     broker,
     catalog,
     delays,
@@ -270,4 +271,5 @@ def test_checkpoints_are_written_when_the_page_says() -> None:
         "journal of delays": f"{size(delays.CHECKPOINT_BYTES)} of entries",
         "stream groups": f"{size(streams._CHECKPOINT_BYTES)} of entries",
         "catalog": f"{size(catalog._CHECKPOINT_BYTES)} of entries",
+        "activity": f"{size(activity._CHECKPOINT_BYTES)} of entries",
     }
