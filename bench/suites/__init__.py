@@ -36,11 +36,8 @@ SUITES = {
     "broker-lanes": broker_lanes,
     "broker-delays": broker_delays,
     "broker-cost": broker_cost,
-<<<<<<< HEAD
-    "worker": worker,
-=======
     "broker-topics": broker_topics,
->>>>>>> engine
+    "worker": worker,
     "server": server,
     "spark-read": spark_read,
     "spark-growth": spark_growth,
