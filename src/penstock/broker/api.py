@@ -497,13 +497,7 @@ class Api:
 
     def failed_logs(self) -> list[str]:
         """Logs that take no writes any more, after a failed write or fsync."""
-        return [
-            log.folder
-            for topic in self._broker.open_topics()
-            for partition in topic.partitions
-            for log in (partition.log, partition.journal.log)
-            if log.failure is not None
-        ]
+        return self._broker.failed_logs()
 
     def has_room(self) -> bool:
         """Whether the disk has room for what is published."""

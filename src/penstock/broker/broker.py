@@ -523,6 +523,10 @@ class Broker:
     def plan(self, chore: Callable[[int], int | None], deadline_ns: int | None) -> None:
         self._housekeeper.plan(chore, deadline_ns)
 
+    def failed_logs(self) -> list[str]:
+        """Logs that take no writes any more."""
+        return self._store.failed_logs()
+
     def has_room(self) -> bool:
         """Whether the disk has more room than the floor below which publishes are refused."""
         try:

@@ -54,6 +54,7 @@ def peek(
     batches = _by_time([batch for page in pages for batch in page.batches], limit, bytes_max)
     return MessagePage(
         batches=batches,
+        partition=None,
         next_offset=sum(map(len, batches)),
         start=0,
         end=sum(page.end - page.start for page in pages),
@@ -81,7 +82,14 @@ def _peek_one(partition: Partition, offset: int, limit: int, bytes_max: int | No
                 left = 0  # the page ends here
         at = found[-1].next_offset if left <= 0 and found else read.next_offset
         damage += [each for each in read.damage if each.first_offset < at]
-    return MessagePage(batches=found, next_offset=at, start=log.start, end=log.end, damage=damage)
+    return MessagePage(
+        batches=found,
+        partition=partition.number,
+        next_offset=at,
+        start=log.start,
+        end=log.end,
+        damage=damage,
+    )
 
 
 def _by_time(batches: Sequence[Batch], limit: int, bytes_max: int | None) -> list[Batch]:
@@ -111,6 +119,7 @@ def read_partition(partition: Partition, offset: int, max_bytes: int) -> Message
     read = log.read(offset, max_bytes)
     return MessagePage(
         batches=list(read),
+        partition=partition.number,
         next_offset=read.next_offset,
         start=log.start,
         end=log.end,

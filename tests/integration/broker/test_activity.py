@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.names import topic_name
 from penstock.errors import DiskFull
+from penstock.model.names import topic_name
 from tests.integration.broker.world import World, values
 
 

@@ -11,12 +11,12 @@ import pytest
 from penstock.broker import split_delays as splitting
 from penstock.broker.broker import Broker
 from penstock.broker.journal import Journal
-from penstock.model.names import topic_name
 from penstock.broker.split_delays import PARTITION_HEADER
 from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.delivery.offsets import Offsets, encode_hook
 from penstock.log.local_engine import LocalEngine
+from penstock.model.names import topic_name
 from penstock.record.batch import Batch
 from tests.integration.broker.world import QuickFiles
 

@@ -22,6 +22,7 @@ import pytest
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.config import ServerConfig
 from penstock.errors import Unavailable
+from penstock.log.local_engine import LocalEngine
 from penstock.server.access_log import AccessLog
 from penstock.server.gate import ByteBudget
 from penstock.server.http import dispatch
@@ -359,8 +360,8 @@ def test_members_heartbeat_while_all_other_threads_are_at_work(
 ) -> None:
     joined = orders.post("/v1/stream-groups/audit/join", {"topics": ["orders"]}).json
     member = {"member_id": joined["member_id"], "generation": joined["generation"]}
-    slow = Gated(broker.read)
-    monkeypatch.setattr(broker, "read", slow)
+    slow = Gated(broker.topic)
+    monkeypatch.setattr(broker, "topic", slow)
     peeks = [Background(lambda: ask_alone(server, "GET", f"{ORDERS}/messages")) for _ in range(20)]
     assert slow.entered.wait(WAIT_S_MAX)
     for _ in range(5):
@@ -437,7 +438,7 @@ def failing(tmp_path: Path) -> Iterator[tuple[FailingFiles, Http]]:
     files = FailingFiles()
     config = BrokerConfig(free_bytes_min=0)
     with (
-        Broker(tmp_path / "other", config, files=files) as broker,
+        Broker(LocalEngine(tmp_path / "other", files=files), config) as broker,
         RunningServer(broker) as server,
         Http(server.port) as http,
     ):
@@ -473,7 +474,7 @@ def test_readiness_tells_of_failed_logs(failing: tuple[FailingFiles, Http]) -> N
 def test_readiness_looks_at_the_disk(tmp_path: Path) -> None:
     config = BrokerConfig(free_bytes_min=1 << 60)
     with (
-        Broker(tmp_path / "data", config, files=QuickFiles()) as broker,
+        Broker(LocalEngine(tmp_path / "data", files=QuickFiles()), config) as broker,
         RunningServer(broker) as server,
         Http(server.port) as http,
     ):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from penstock.client.remote import reader
 
 from penstock.broker.broker import Broker
+from penstock.client import stream_reader as reader
 from tests.integration.broker.world import Background, World, until
 from tests.integration.server.running import RunningServer
 
@@ -75,7 +75,7 @@ def test_a_waiting_member_hears_at_once_of_another(ps: Any, server: RunningServe
     assert waiting.result().value == b"x"
     first.close()
     second.close()
-    assert len(server.door.members) == 0
+    assert len(server.door.api._members) == 0
 
 
 def test_more_partitions_than_one_fetch_may_name_are_read_in_turns(

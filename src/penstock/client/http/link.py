@@ -91,7 +91,7 @@ class HttpLink(Link):
             None if body is None else encode(body),
             JSON,
             ARROW_TYPE if as_arrow else "",
-            repeatable=route.repeatable,
+            repeatable=route.repeatable or getattr(call, "exist_ok", False),
         )
         reply, again = yield from self.server.ask_again(request, retry_for_s=retry_for_s)
         answer: Any
