@@ -22,7 +22,7 @@ from penstock.config import ServerConfig
 from penstock.errors import InvalidInput, MethodNotAllowed, NotFound
 from penstock.log.local_engine import LocalEngine
 from penstock.server.door import Door
-from penstock.server.http.dispatch import Dispatcher, Found
+from penstock.server.http.dispatch import Dispatcher, RouteMatch
 from penstock.server.http.endpoints import Endpoint, paths
 from penstock.server.http.routes import ENDPOINTS
 from penstock.server.keys import KeyStore
@@ -38,7 +38,7 @@ class Application:
         self.door = door
         self.dispatcher = Dispatcher(door)
         self._on_close = on_close
-        self._found: dict[tuple[str, str], Found] = {}
+        self._found: dict[tuple[str, str], RouteMatch] = {}
         self._router = Router(
             _routes(self), redirect_slashes=False, default=self._nothing, lifespan=self.lifespan
         )
@@ -65,7 +65,7 @@ class Application:
         self.door.close()
         self._on_close()
 
-    def remember(self, scope: Scope, found: Found) -> None:
+    def remember(self, scope: Scope, found: RouteMatch) -> None:
         if len(self._found) >= _REMEMBERED_MAX:
             self._found.clear()
         self._found[scope["method"], _path(scope)] = found
@@ -75,7 +75,7 @@ class Application:
             await send({"type": "websocket.close"})
             return
         error = NotFound(f"there is nothing at {scope['path']:.200}; /docs shows what there is")
-        await self.dispatcher.serve(Found(None, {}, error), scope, receive, send)
+        await self.dispatcher.serve(RouteMatch(None, {}, error), scope, receive, send)
 
 
 class _Resource:
@@ -96,9 +96,9 @@ class _Resource:
             error = MethodNotAllowed(
                 f"{method:.20} does not work on {path:.200}; use {allow}", allow
             )
-            found = Found(None, {}, error)
+            found = RouteMatch(None, {}, error)
         else:
-            found = Found(endpoint, {name: scope["path_params"][name] for name in self._names})
+            found = RouteMatch(endpoint, {name: scope["path_params"][name] for name in self._names})
             self._app.remember(scope, found)
         await self._app.dispatcher.serve(found, scope, receive, send)
 

@@ -40,7 +40,7 @@ from penstock.server.http.answers import (
 from penstock.server.http.bodies import ClientGone, body_too_large, decode_json, read_body
 from penstock.server.http.endpoints import Endpoint, HttpRequest
 from penstock.server.http.heads import Names, content_length, headers_of
-from penstock.server.http.waits import Waits
+from penstock.server.http.timeouts import WaitingRequests
 from penstock.server.keys import Key
 from penstock.wire.columns import ARROW_TYPE
 
@@ -53,7 +53,7 @@ _PLAIN_BYTES_MAX = 2 << 20  # of bodies that bring neither messages nor receipts
 _LONG_BYTES = 64 << 10  # longer answers are counted, and followed until the client has them
 
 
-class Found(NamedTuple):
+class RouteMatch(NamedTuple):
     """What a request is for, and the parameters in its path; or why there is nothing there."""
 
     endpoint: Endpoint | None
@@ -68,10 +68,10 @@ class Dispatcher:
         self.door = door
         self._gate = door.gate
         self._buffers = door.gate.buffers
-        self._waits = Waits(door.gate, door.config.request_timeout_ms / 1000)
+        self._waits = WaitingRequests(door.gate, door.config.request_timeout_ms / 1000)
         self._names = Names(door.config)
 
-    async def serve(self, found: Found, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, found: RouteMatch, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
         request = _request(scope)
         exchange = _Exchange(found.endpoint, request)
@@ -105,7 +105,7 @@ class Dispatcher:
         return answer
 
     async def _answer(
-        self, exchange: _Exchange, found: Found, scope: Scope, receive: Receive
+        self, exchange: _Exchange, found: RouteMatch, scope: Scope, receive: Receive
     ) -> Answer:
         request, endpoint = exchange.request, found.endpoint
         self._check_head(exchange, scope)
