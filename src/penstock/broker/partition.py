@@ -1,7 +1,7 @@
 """One partition: messages come in, and are handed out to groups and settled by them.
 
 Publishing needs no lock of ours; reading messages never does. How deliveries are written down is
-in `ledgered.py`.
+in `ledgered_partition.py`.
 """
 
 from __future__ import annotations
