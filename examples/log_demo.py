@@ -29,7 +29,7 @@ from penstock.log.appender import BufferedAppender
 from penstock.log.files import DiskFile, DiskFiles
 from penstock.log.inspect import inspect_log
 from penstock.log.local import LocalLog
-from penstock.log.look import Options
+from penstock.log.segment_scan import Options
 from penstock.record.batch import Batch
 from penstock.record.schema import Priority
 

@@ -14,8 +14,8 @@ from crc32c import crc32c
 
 from penstock.log.files import FileSystem
 from penstock.log.index import SegmentIndex
-from penstock.log.marks import encode_mark
 from penstock.log.segment import Segment
+from penstock.log.watermarks import encode_mark
 from penstock.record.batch import Batch
 from penstock.record.salt import PLAIN
 from penstock.record.writing import encode

@@ -28,7 +28,7 @@ BROKER_BUGS = [
     # What is believed, and when.
     Bug(
         "an ack is believed before it is in the ledger",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         """\
         durable = journal.append(_events_of(group) + ledger.encode(events))
         queue.apply(events)
@@ -41,7 +41,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "a dead letter is stored after the event that lets its message go",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         """\
             for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
@@ -56,7 +56,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "a lease can be lost that a letter names",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         """\
             if self.journal.log.config.fsync != "never":
                 self.journal.log.ordered()""",
@@ -67,14 +67,14 @@ BROKER_BUGS = [
     ),
     Bug(
         "a letter is believed that a power cut can take",
-        "broker/burials.py",
+        "broker/dead_letter_store.py",
         "    end = log.durable_end\n",
         "    end = log.end\n",
         CRASHES,
     ),
     Bug(
         "letters that may not last are taken for known",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "            letters_known = self._letters_in_doubt\n",
         "            letters_known = None\n",
         CRASHES,
@@ -88,7 +88,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "a dead letter is not synced before its message is done with",
-        "broker/burials.py",
+        "broker/dead_letter_store.py",
         """\
             dead.partitions[partition].log.ordered()
 """,
@@ -99,8 +99,8 @@ BROKER_BUGS = [
     ),
     Bug(
         "a letter whose ledger entry was lost is not finished at the start",
-        "broker/burials.py",
-        "            finished += topic.partitions[origin.partition].finish_buried(origin)\n",
+        "broker/dead_letter_store.py",
+        "            finished += topic.partitions[origin.partition].finish_dead_letter(origin)\n",
         "            pass\n",
         CRASHES,
     ),
@@ -113,28 +113,28 @@ BROKER_BUGS = [
     ),
     Bug(
         "a letter is taken for that of any message at its offset",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "message.id == origin.id and (origin.nonce or message.expires_at_us is not None)",
         "True",
         CRASHES,
     ),
     Bug(
         "a letter is forgotten when the entry about it finds no room",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "            self._believe_letters()\n",
         "            pass\n",
         CRASHES,
     ),
     Bug(
         "a lane still has what became a letter in its read-ahead",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "            self._renew(group)  # a lane may have them in its read-ahead\n",
         "            pass\n",
         CRASHES,
     ),
     Bug(
         "a checkpoint takes letters for known that come after it",
-        "broker/burials.py",
+        "broker/dead_letter_store.py",
         "[each.log.durable_end for each in dead.partitions]",
         "[each.log.end + 1 for each in dead.partitions]",
         CRASHES,
@@ -165,7 +165,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "a checkpoint speaks of messages that a power cut can still take",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         """\
         self.log.ordered()  # most of it now, so that nobody has to wait for it below
         with self.lock:
@@ -193,7 +193,7 @@ BROKER_BUGS = [
     # What a restart has to know.
     Bug(
         "the sequence of an idempotent producer is not recovered",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "            elif header.producer_id > 0:\n",
         "            elif header.producer_id > 1 << 63:\n",
         f"{INTEGRATION}/test_producer.py::test_a_batch_that_is_sent_again_is_not_stored_twice",
@@ -214,7 +214,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "what the log lost is still acked in the ledger",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "                partial(queue.truncate, self.log.end),\n",
         "",
         CRASHES,
@@ -261,7 +261,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "a start takes leases that ended long ago for alive",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "                partial(queue.end_old_leases, wall_us),\n",
         "",
         f"{INTEGRATION}/test_leases.py::test_a_lease_is_over_at_the_start_if_it_ended_a_minute_ago",
@@ -312,7 +312,7 @@ BROKER_BUGS = [
     # Groups, and who waits.
     Bug(
         "groups share what is in flight",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         """\
             self._carry_out(group, queue, first)
             self.queues[group] = queue

@@ -384,7 +384,7 @@ aggregate([("offset", "min")])
     ),
     Bug(
         "a reader outside keeps the salt of a file that is begun anew",
-        "log/outside.py",
+        "log/log_reader.py",
         "        if segment.is_empty:  # a",
         "        if segment.salt is UNKNOWN:  # a",
         "tests/unit/log/test_outside_reader.py",

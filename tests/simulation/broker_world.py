@@ -13,7 +13,7 @@ from random import Random
 from typing import Literal, NamedTuple
 from unittest.mock import patch
 
-from penstock.broker import activity, catalog, delays, ledgered, streams
+from penstock.broker import activity, catalog, delays, ledgered_partition, streams
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.clock import ManualClock
 from penstock.log.commit import ManualCommitter
@@ -266,7 +266,7 @@ class BrokerWorld:
 def small_checkpoints() -> Iterator[None]:
     """What a broker does after megabytes it does after kilobytes here."""
     with (
-        patch.object(ledgered, "CHECKPOINT_LEDGER_BYTES", 6000),
+        patch.object(ledgered_partition, "CHECKPOINT_LEDGER_BYTES", 6000),
         patch.object(delays, "CHECKPOINT_BYTES", 1000),
         patch.object(streams, "_CHECKPOINT_BYTES", 1500),
         patch.object(catalog, "_CHECKPOINT_BYTES", 3000),

@@ -19,7 +19,7 @@ from penstock.config import DAY_MS, CodecName, FsyncPolicy, LogConfig, Retention
 from penstock.errors import DiskFull, LogNotFound
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.record.batch import Batch
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.model import BrokenPromise, LogModel, Sent, read_all

@@ -19,8 +19,8 @@ from penstock.delivery.offsets import Offsets
 from penstock.errors import AlreadySettled, DiskFull, LogFailed
 from penstock.log.commit import ManualCommitter
 from penstock.log.local_engine import LocalEngine
+from penstock.model.dead_letters import ORIGIN_HEADER
 from penstock.model.deliveries import Delivered
-from penstock.model.letters import ORIGIN_HEADER
 from penstock.model.names import TopicName
 from penstock.record.batch import Batch
 from tests.simulation.disk import SimulatedFiles

@@ -14,12 +14,12 @@ from penstock.group.coordinator import Claim, Coordinator, Effects
 from penstock.group.events import (
     Committed,
     Event,
-    GroupState,
     OffsetsCommitted,
+    StreamGroupState,
     TopicForgotten,
 )
-from penstock.group.member import Change, Member
-from penstock.group.session import Session, Standing
+from penstock.group.member import AssignmentChange, Member
+from penstock.group.session import MemberSession, Standing
 from tests.simulation.test_group_world import SECOND, Violation, World
 
 Offsets = Mapping[TopicPartition, int | Committed]
@@ -88,7 +88,7 @@ class FencesOwnersAtEachRebalance(Coordinator):
 
 class BeginsAgainAtGenerationZero(Coordinator):
     def __init__(
-        self, group: str, topics: Mapping[str, int], state: GroupState | None = None
+        self, group: str, topics: Mapping[str, int], state: StreamGroupState | None = None
     ) -> None:
         super().__init__(group, topics, state)
         self._generation = 0
@@ -105,7 +105,7 @@ class WakesNobody(Coordinator):
 
 
 class LetsFormerLivesSpeak(Coordinator):
-    def _session(self, member_id: str, generation: int) -> Session:
+    def _session(self, member_id: str, generation: int) -> MemberSession:
         if member_id in self._sessions:
             generation = self._generation
         return super()._session(member_id, generation)
@@ -141,14 +141,14 @@ class IgnoresNewPartitions(Coordinator):
 
 
 class GivesBackBeforeItIsDone(Member):
-    def heard(self, standing: Standing, sent_ns: int) -> Change:
+    def heard(self, standing: Standing, sent_ns: int) -> AssignmentChange:
         change = super().heard(standing, sent_ns)
         self.to_confirm |= frozenset(standing.revoke)
         return change
 
 
 class ReadsOnAfterItsSession(Member):
-    def heard(self, standing: Standing, sent_ns: int) -> Change:
+    def heard(self, standing: Standing, sent_ns: int) -> AssignmentChange:
         change = super().heard(standing, sent_ns)
         self.session_end_ns += 10 * SECOND
         return change
@@ -157,7 +157,7 @@ class ReadsOnAfterItsSession(Member):
 class ConfirmsOnce(Member):
     """Takes it that a confirmation arrives."""
 
-    def heard(self, standing: Standing, sent_ns: int) -> Change:
+    def heard(self, standing: Standing, sent_ns: int) -> AssignmentChange:
         change = super().heard(standing, sent_ns)
         self.to_confirm = frozenset()
         return change
@@ -204,13 +204,13 @@ def test_an_assignor_that_forgets_the_owners_is_caught(monkeypatch: pytest.Monke
 def test_a_fold_that_keeps_the_offsets_of_deleted_topics_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    apply = GroupState.apply
+    apply = StreamGroupState.apply
 
-    def forgetful(state: GroupState, event: Event) -> None:
+    def forgetful(state: StreamGroupState, event: Event) -> None:
         if not isinstance(event, TopicForgotten):
             apply(state, event)
 
-    monkeypatch.setattr(GroupState, "apply", forgetful)
+    monkeypatch.setattr(StreamGroupState, "apply", forgetful)
     assert_caught()
 
 

@@ -24,8 +24,8 @@ from penstock.group.coordinator import Coordinator, Effects
 from penstock.group.events import (
     Event,
     GenerationsReserved,
-    GroupState,
     OffsetsCommitted,
+    StreamGroupState,
     TopicForgotten,
     decode,
     decode_snapshot,
@@ -33,7 +33,7 @@ from penstock.group.events import (
     encode_snapshot,
     fold,
 )
-from penstock.group.member import Change, Member
+from penstock.group.member import AssignmentChange, Member
 from penstock.group.session import Standing
 
 SECOND = 1_000_000_000
@@ -252,7 +252,7 @@ class World:
         at, snapshot = self.snapshot
         again = self.random.randint(0, at)  # some of what the snapshot holds is replayed
         states = fold(decode_snapshot(snapshot), map(decode, self.log[again:]))
-        state = states.get("g", GroupState())
+        state = states.get("g", StreamGroupState())
         self.coordinator = self.coordinator_class("g", self.topics, state)
         self.life_generation = self.coordinator.generation
         self.require(self.life_generation >= self.highest_generation, "the generation went back")
@@ -319,7 +319,7 @@ class World:
             lambda standing: self.take(client, client.member.heard(standing, sent_ns)),
         )
 
-    def take(self, client: Client, change: Change) -> None:
+    def take(self, client: Client, change: AssignmentChange) -> None:
         for partition in sorted(change.added):
             token = client.tokens[partition] = next(self.numbers)
             client.births[partition] = self.births.get(partition.topic, -1)

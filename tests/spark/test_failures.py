@@ -167,7 +167,7 @@ def test_what_goes_wrong_in_spark_is_an_error_of_our_own(
     spark: SparkSession, shop: str, tmp_path: Path
 ) -> None:
     from penstock.spark.lake import open_lake
-    from penstock.spark.lake_table import Change
+    from penstock.spark.lake_table import TableChange
     from penstock.spark.pipelines import archive, compact, dead_letters, replay
     from penstock.spark.pipelines.failures import unwrapped
 
@@ -210,7 +210,7 @@ def test_what_goes_wrong_in_spark_is_an_error_of_our_own(
     )
     assert not os.path.exists(lake)
     halfway = open_lake(str(tmp_path / "halfway" / "orders.bad"))
-    halfway.commit(Change(pa.schema([("offset", pa.int64())]), topic="orders", ends={0: 5}))
+    halfway.commit(TableChange(pa.schema([("offset", pa.int64())]), topic="orders", ends={0: 5}))
     fails(
         InvalidInput,
         "with the same schema once more",

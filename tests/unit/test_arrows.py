@@ -151,7 +151,7 @@ async def wait(connecting):
 with contextlib.suppress(Unavailable):
     {connect}
 """)
-    assert "penstock.client.http.connecting" in loaded
+    assert "penstock.client.http.connect" in loaded
     rooms = {"penstock.broker.", "penstock.log.", "penstock.server.", "penstock.worker."}
     engine = {module for module in loaded if any(map(module.startswith, rooms))}
     # What a log is, and the gathering of single messages.

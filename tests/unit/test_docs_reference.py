@@ -19,7 +19,7 @@ from penstock.broker import (
     delays,
     latencies,
     latency_log,
-    ledgered,
+    ledgered_partition,
     streams,
 )
 from penstock.broker.broker import BrokerConfig
@@ -264,9 +264,9 @@ def test_checkpoints_are_written_when_the_page_says() -> None:
     documented = {row[0]: row[1] for row in rows(BROKER, "Checkpoints")}
     assert documented == {
         "ledger": (
-            f"{size(ledgered.CHECKPOINT_LEDGER_BYTES)} of entries or as much as the last "
-            f"checkpoint took, {size(ledgered.CHECKPOINT_LOG_BYTES)} of messages, or "
-            f"{ledgered.CHECKPOINT_FRAMES:,} frames"
+            f"{size(ledgered_partition.CHECKPOINT_LEDGER_BYTES)} of entries or as much as the last "
+            f"checkpoint took, {size(ledgered_partition.CHECKPOINT_LOG_BYTES)} of messages, or "
+            f"{ledgered_partition.CHECKPOINT_FRAMES:,} frames"
         ),
         "journal of delays": f"{size(delays.CHECKPOINT_BYTES)} of entries",
         "stream groups": f"{size(streams._CHECKPOINT_BYTES)} of entries",

@@ -24,11 +24,11 @@ from penstock.broker.broker import Broker
 from penstock.broker.dead_letters import letter_pages
 from penstock.broker.in_flight import in_flight_page
 from penstock.broker.latencies import Total
-from penstock.broker.looking import fetch, offsets_at, peek, read_partition, within
 from penstock.broker.members import Members
+from penstock.broker.peek import fetch, offsets_at, peek, read_partition, within
 from penstock.broker.publishing import due_us, expiring, publish_each
+from penstock.broker.settle import settle_parts
 from penstock.broker.settlement import Settlement
-from penstock.broker.settling import settle_parts
 from penstock.clock import Clock
 from penstock.delivery.offsets import Int64s, Offsets
 from penstock.durations import Duration, Moment, parse_ms, parse_ns, parse_us
@@ -38,7 +38,8 @@ from penstock.group.session import Standing
 from penstock.log.base import DONE
 from penstock.model import calls
 from penstock.model.calls import ROUTES, Call
-from penstock.model.deliveries import Delivered, Extend, Nack, Reject, Settle, Settling, Verb
+from penstock.model.dead_letters import Letter, LetterPage
+from penstock.model.deliveries import Delivered, Extend, Nack, Rejection, Settle, Settling, Verb
 from penstock.model.groups import (
     CommittedOffsets,
     Fetched,
@@ -51,7 +52,6 @@ from penstock.model.groups import (
     positions,
     refs,
 )
-from penstock.model.letters import Letter, LetterPage
 from penstock.model.messages import DelayedPage, MessagePage, NewMessage, PublishedMessage
 from penstock.model.names import (
     DEFAULT_NAMESPACE,
@@ -188,7 +188,7 @@ class Api:
 
     def settle(self, verb: Verb, name: TopicName | None, group: str, named: Settle) -> Settling:
         """Ack, nack, reject or extend messages by their receipts or leases; `named` is a `Nack`,
-        `Reject` or `Extend` where it is one of these. Without a topic, receipts of several."""
+        `Rejection` or `Extend` where it is one of these. Without a topic, receipts of several."""
         group_name(group)
         settle: Callable[..., Settlement] = getattr(self._broker, verb)
         how = _how(named)
@@ -564,7 +564,7 @@ def _how(named: Settle) -> dict[str, Any]:
         case Nack(delay=delay, error=error, retries=retries):
             delay_ns = None if delay is None else parse_ns(delay, "delay")
             return {"delay_ns": delay_ns, "error": error, "retries": retries}
-        case Reject(reason=reason):
+        case Rejection(reason=reason):
             return {"error": reason}
         case Extend(visibility=visibility):
             return {"visibility_ns": parse_ns(visibility, "visibility")}

@@ -18,14 +18,14 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from penstock.broker.burials import (
-    Burials,
-    NoDeadLetterTopic,
-    checkpoint_all,
-    finish_burials,
-)
 from penstock.broker.chores import TopicChores
 from penstock.broker.convert import prepare_folder
+from penstock.broker.dead_letter_store import (
+    DeadLetterTopicStore,
+    NoDeadLetterTopic,
+    checkpoint_all,
+    finish_dead_letters,
+)
 from penstock.broker.dead_letters import DeadLetterQueue
 from penstock.broker.housekeeper import Housekeeper
 from penstock.broker.partition import Partition
@@ -75,7 +75,7 @@ from penstock.model.settings import (
 )
 from penstock.model.stats import DelayStats, LatencyRow, TopicStats
 from penstock.record.batch import Batch
-from penstock.record.writing import NOBODY, Writer, check_messages, encode
+from penstock.record.writing import NOBODY, FrameProducer, check_messages, encode
 
 _logger = logging.getLogger("penstock.broker")
 
@@ -168,7 +168,7 @@ class Broker:
                 )
             self._catalog.alter(name, new)
             for number in range(len(topic.partitions), new.partitions):
-                added = self._store.open_partition(name, number, new, self._burials(name))
+                added = self._store.open_partition(name, number, new, self._dead_letter_store(name))
                 self._chores[name].look_after(added)
                 topic.add(added)
             topic.change(new, new.log_config(self.config.free_bytes_min))
@@ -273,7 +273,7 @@ class Broker:
         if not is_there:  # its only partition would get all of it
             by = NOBODY
             if producer is not None:
-                by = Writer(producer.id, producer.sequence, producer.epoch)
+                by = FrameProducer(producer.id, producer.sequence, producer.epoch)
             encode(batch, 0, 0, by=by)
         if batch.payload_bytes > settings.message_bytes_max:  # to look at each takes a while
             check_messages(batch, settings.message_bytes_max)
@@ -473,7 +473,7 @@ class Broker:
             if topic is None and self._store.is_empty(name):
                 return empty_stats(self, name, settings.partitions)
             if topic is None:
-                topic = self._store.open_topic(name, settings, self._burials(name))
+                topic = self._store.open_topic(name, settings, self._dead_letter_store(name))
                 try:
                     return topic_stats(self, topic)
                 finally:
@@ -626,13 +626,13 @@ class Broker:
         self._opening.add(name)
         with ExitStack() as closing:
             closing.callback(self._opening.discard, name)
-            topic = self._store.open_topic(name, settings, self._burials(name))
+            topic = self._store.open_topic(name, settings, self._dead_letter_store(name))
             with ExitStack() as undoing:
                 undoing.callback(topic.close)
                 if self._catalog.uses_dedup(name):
                     topic.rebuild_dedup()
                 self.streams.opened(topic)
-                finish_burials(topic, self._burials(name))
+                finish_dead_letters(topic, self._dead_letter_store(name))
                 undoing.pop_all()
         topic.waiters = self._waiters.setdefault(name, topic.waiters)
         self._chores[name] = TopicChores(
@@ -664,8 +664,8 @@ class Broker:
             self._make_dead_letter_topic(name)
             return target.settle(group, decide)
 
-    def _burials(self, name: TopicName) -> Burials:
-        return Burials(name, self._topics, self._catalog)
+    def _dead_letter_store(self, name: TopicName) -> DeadLetterTopicStore:
+        return DeadLetterTopicStore(name, self._topics, self._catalog)
 
     def _make_dead_letter_topic(self, name: TopicName) -> None:
         """On demand. No partition's lock may be held: who changes topics takes those after ours."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from penstock.broker.burials import NoDeadLetterTopic
+from penstock.broker.dead_letter_store import NoDeadLetterTopic
 from penstock.broker.housekeeper import Chore, Housekeeper
 from penstock.broker.partition import Partition
 from penstock.broker.retention import RETENTION_EVERY_NS, TopicRetention

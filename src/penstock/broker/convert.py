@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from penstock.errors import DiskFull, LogError
 from penstock.log.files import FileSystem, is_out_of_room
-from penstock.log.first_version import convert_log
+from penstock.log.first_version import convert_log, logs_in
 from penstock.log.format_version import FORMAT_VERSION, read_version, write_version
-from penstock.log.segment import parse_segment_name
 
 _logger = logging.getLogger("penstock.broker")
 
@@ -54,20 +53,8 @@ def _convert(files: FileSystem, folder: str, version: int) -> None:
 def _salt_segments(files: FileSystem, folder: str) -> None:
     """Give each segment a header with a salt, under which its frames are written again."""
     for part in ("catalog", "groups", "latencies", "topics"):
-        for log in _logs_in(files, os.path.join(folder, part)):
+        for log in logs_in(files, os.path.join(folder, part)):
             convert_log(files, log)
-
-
-def _logs_in(files: FileSystem, folder: str) -> Iterator[str]:
-    try:
-        names = files.list(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    if any(map(parse_segment_name, names)):
-        yield folder
-        return
-    for name in names:
-        yield from _logs_in(files, os.path.join(folder, name))
 
 
 STEPS: dict[int, tuple[Step, ...]] = {1: (_salt_segments,)}

@@ -15,7 +15,7 @@ import msgspec
 from penstock.broker.topic import DEDUP_HEADER
 from penstock.delivery.offsets import Offsets
 from penstock.errors import InvalidInput, TopicNotFound
-from penstock.model.letters import ORIGIN_HEADER, Letter, LetterFilter, LetterPlace, Origin
+from penstock.model.dead_letters import ORIGIN_HEADER, Letter, LetterFilter, LetterPlace, Origin
 from penstock.model.names import TopicName
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import ulid_text

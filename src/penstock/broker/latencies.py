@@ -34,7 +34,7 @@ from penstock.broker.group_latencies import (
 )
 from penstock.broker.histogram import Histogram
 from penstock.broker.housekeeper import Chore
-from penstock.broker.latency_log import Counted, History, LatencyLog, Timed
+from penstock.broker.latency_log import Counted, LatencyHistory, LatencyLog, Timed
 from penstock.clock import Clock
 from penstock.errors import LogFailed, PenstockError
 from penstock.log.base import PartitionLog
@@ -183,7 +183,7 @@ class Latencies:
                     if each is not None and groups is not None:
                         groups[each.group].remember(each.minute)
 
-    def _now(self, topic: TopicName) -> tuple[History | None, list[Timed]]:
+    def _now(self, topic: TopicName) -> tuple[LatencyHistory | None, list[Timed]]:
         """What is stored of a topic, and what is not yet."""
         history, name = None, str(topic)
         with self._lock:
@@ -275,7 +275,7 @@ def _rows(minute_us: int, counted: Iterable[Counted]) -> Iterator[LatencyRow]:
                 )
 
 
-def _is_long(history: History | None) -> bool:
+def _is_long(history: LatencyHistory | None) -> bool:
     return history is not None and history.reads >= READS_MAX
 
 

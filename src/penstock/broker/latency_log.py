@@ -80,7 +80,7 @@ _decoder = msgspec.msgpack.Decoder(_Stored)
 
 
 class LatencyLog:
-    """One thread at a time calls; a `History` is read by any."""
+    """One thread at a time calls; a `LatencyHistory` is read by any."""
 
     def __init__(self, log: PartitionLog) -> None:
         self._log = log
@@ -119,22 +119,24 @@ class LatencyLog:
         """A topic is deleted. If it is made again, that will be noted."""
         self._topics.pop(topic, None)
 
-    def history(self, topic: str) -> History:
+    def history(self, topic: str) -> LatencyHistory:
         """Of a topic, as it is now."""
         return self._history(self._topics.get(topic, 0), self._log.end, topic)
 
-    def inherited(self) -> History:
+    def inherited(self) -> LatencyHistory:
         """Of all topics, as it was when the log was opened."""
         return self._history(0, self._inherited, None)
 
     def close(self) -> None:
         self._log.close()
 
-    def _history(self, start: int, end: int, topic: str | None) -> History:
+    def _history(self, start: int, end: int, topic: str | None) -> LatencyHistory:
         bounds = pairwise([*self._runs, end])
         start = max(start, self._log.start)
         runs = [(max(first, start), min(stop, end)) for first, stop in bounds]
-        return History(self._log, [(first, stop) for first, stop in runs if first < stop], topic)
+        return LatencyHistory(
+            self._log, [(first, stop) for first, stop in runs if first < stop], topic
+        )
 
     def _last_minute_us(self) -> int:
         log = self._log
@@ -157,7 +159,7 @@ class LatencyLog:
             offset = log.next_block(read.next_offset, _MARKS)
 
 
-class History:
+class LatencyHistory:
     """What is stored at one moment, in the order of time, read as far as somebody wants it."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """One partition: messages come in, and are handed out to groups and settled by them.
 
 Publishing needs no lock of ours; reading messages never does. How deliveries are written down is
-in `ledgered.py`.
+in `ledgered_partition.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
-from penstock.broker.ledgered import MOVED, LedgeredPartition
+from penstock.broker.ledgered_partition import MOVED, LedgeredPartition
 from penstock.broker.settlement import SETTLED, Settlement
 from penstock.delivery import ledger
 from penstock.delivery.ledger import Acked, Leased
@@ -22,9 +22,9 @@ from penstock.log.base import DONE, Appended
 from penstock.model.deliveries import Delivered
 from penstock.model.receipts import NONCE_BITS
 from penstock.record.batch import Batch, Message
-from penstock.record.writing import Writer
+from penstock.record.writing import FrameProducer
 
-_MOVED = Writer(MOVED)
+_MOVED = FrameProducer(MOVED)
 
 
 class Partition(LedgeredPartition):
@@ -51,7 +51,7 @@ class Partition(LedgeredPartition):
             known = self.producers.check(producer_id, epoch, sequence, len(batch))
             if known is not None:
                 return known
-            appended = self.log.append(batch, Writer(producer_id, sequence, epoch))
+            appended = self.log.append(batch, FrameProducer(producer_id, sequence, epoch))
             self.producers.record(producer_id, epoch, sequence, len(batch), appended.first_offset)
             self._note(batch)
             return appended

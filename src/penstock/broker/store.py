@@ -28,7 +28,7 @@ from penstock.broker.delays import Delays
 from penstock.broker.journal import Journal, journal_config
 from penstock.broker.latencies import Latencies
 from penstock.broker.latency_log import latency_log_config
-from penstock.broker.ledgered import DeadLetterStore
+from penstock.broker.ledgered_partition import DeadLetterStore
 from penstock.broker.partition import Partition
 from penstock.broker.split_delays import split_delays
 from penstock.broker.topic import Topic, moved_ids

@@ -20,7 +20,7 @@ from penstock.errors import GroupNotFound, InvalidInput, PenstockError, TopicNot
 from penstock.group import events as group_events
 from penstock.group.assignment import TopicPartition
 from penstock.group.coordinator import Coordinator, Effects
-from penstock.group.events import Committed, Event, GenerationsReserved, GroupState
+from penstock.group.events import Committed, Event, GenerationsReserved, StreamGroupState
 from penstock.group.offsets import Bounds, lag
 from penstock.group.session import SESSION_TIMEOUT_MS, Standing
 from penstock.log.base import PartitionLog
@@ -53,7 +53,7 @@ class Streams:
         self._broker = broker
         self._lock = threading.RLock()
         self._wake: dict[tuple[str, str], Callable[[], None]] = {}
-        states: dict[str, GroupState] = {}
+        states: dict[str, StreamGroupState] = {}
         for entry in journal.entries():
             if entry[:1] == _SNAPSHOT:
                 states = group_events.decode_snapshot(entry[1:])
@@ -397,14 +397,16 @@ def _shown(member_id: str) -> str:
     return _MEMBER + secret[:_SHOWN_CHARACTERS]
 
 
-def _by_namespace(states: dict[str, GroupState]) -> tuple[dict[str, GroupState], bool]:
+def _by_namespace(states: dict[str, StreamGroupState]) -> tuple[dict[str, StreamGroupState], bool]:
     """Groups of a folder in which a name meant one group for all namespaces: now it means one in
     each whose topics it has read. Whether there were such."""
-    found: dict[str, GroupState] = {}
+    found: dict[str, StreamGroupState] = {}
     for name, state in states.items():
         namespace, group = parse_stream_group(name)
         places = {place: parse_topic(place.topic).namespace for place in state.offsets}
         for where in {*places.values()} or {namespace}:
             offsets = {p: state.offsets[p] for p, its in places.items() if its == where}
-            found[stream_group(group, where)] = GroupState(state.generations_reserved, offsets)
+            found[stream_group(group, where)] = StreamGroupState(
+                state.generations_reserved, offsets
+            )
     return found, found.keys() != states.keys()

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from penstock.broker.journal import journal_config
 from penstock.broker.partition import Partition
+from penstock.broker.partition_order import PartitionOrder
 from penstock.broker.topic_delays import TopicDelays
-from penstock.broker.turns import Turns
 from penstock.broker.waiters import Waiters
 from penstock.clock import Clock
 from penstock.config import LogConfig
@@ -52,7 +52,7 @@ class Topic:
         self.partitions = partitions
         self.delays = delays
         self.waiters = Waiters()
-        self.turns = Turns()
+        self.turns = PartitionOrder()
         self.dedup: DedupWindow | None = None
         self.plan_retention: Callable[[], None] = lambda: None
         """Set by the broker: retention is to have a look within a minute or so."""

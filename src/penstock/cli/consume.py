@@ -15,11 +15,11 @@ import typer
 
 from penstock.cli.completion import topic_names
 from penstock.cli.exits import Exit
+from penstock.cli.message_source import MessageSource, QueueSource, StreamSource, Wanted
 from penstock.cli.output import note
 from penstock.cli.session import Session, connected
 from penstock.cli.signals import Signals
-from penstock.cli.taking import QueueSource, Source, StreamSource, Wanted
-from penstock.cli.writers import Form, OutFile, form_of, writer
+from penstock.cli.writers import OutFile, OutputFormat, form_of, writer
 from penstock.durations import parse_ns
 from penstock.errors import InvalidInput
 
@@ -65,7 +65,7 @@ Follow = Annotated[
     bool, typer.Option("--follow", "-f", help="Never end: wait for more, until Ctrl-C.")
 ]
 FormName = Annotated[
-    Form | None,
+    OutputFormat | None,
     typer.Option(
         "--format",
         help="text: the values, a line each. json: everything, an object a line. arrow: a "
@@ -118,7 +118,7 @@ class Files(NamedTuple):
 
     out: Path
     are_many: bool
-    form: Form
+    form: OutputFormat
     per_file: int
     every_s: float
 
@@ -173,8 +173,8 @@ def _consume(
         raise typer.Exit(Exit.NO)
 
 
-def _check(form: Form, files: Files | None, wanted: Wanted) -> None:
-    if form == Form.parquet and files is None:
+def _check(form: OutputFormat, files: Files | None, wanted: Wanted) -> None:
+    if form == OutputFormat.parquet and files is None:
         raise InvalidInput("Parquet needs a file: add --out")
     if files is not None and wanted.follow and not files.are_many:
         raise InvalidInput(
@@ -182,7 +182,9 @@ def _check(form: Form, files: Files | None, wanted: Wanted) -> None:
         )
 
 
-def _write_out(source: Source, wanted: Wanted, form: Form, files: Files | None) -> int:
+def _write_out(
+    source: MessageSource, wanted: Wanted, form: OutputFormat, files: Files | None
+) -> int:
     """How many messages were."""
     with Signals() as signals:
         try:
@@ -194,7 +196,7 @@ def _write_out(source: Source, wanted: Wanted, form: Form, files: Files | None) 
 
 
 def _tables(
-    source: Source, wanted: Wanted, tick_s: float, signals: Signals
+    source: MessageSource, wanted: Wanted, tick_s: float, signals: Signals
 ) -> Iterator[pa.Table | None]:
     """What comes, part by part; None every now and then while nothing comes."""
     left = wanted.count_max
@@ -215,7 +217,7 @@ def _tables(
         yield table
 
 
-def _to_stdout(source: Source, wanted: Wanted, form: Form, signals: Signals) -> int:
+def _to_stdout(source: MessageSource, wanted: Wanted, form: OutputFormat, signals: Signals) -> int:
     count = 0
     with _whole_writes() as stdout:
         out = writer(form, stdout, wanted.topic)
@@ -246,7 +248,7 @@ def _whole_writes() -> Iterator[BinaryIO]:
             buffered.detach()
 
 
-def _to_files(source: Source, wanted: Wanted, files: Files, signals: Signals) -> int:
+def _to_files(source: MessageSource, wanted: Wanted, files: Files, signals: Signals) -> int:
     rolls = files.are_many
     file: OutFile | None = None
     due = 0.0

@@ -15,7 +15,7 @@ from penstock.cli.session import Session, Yes, command
 from penstock.cli.units import moment
 from penstock.client.client import Client
 from penstock.errors import InvalidInput, LogNotFound
-from penstock.model.letters import Letter
+from penstock.model.dead_letters import Letter
 
 commands = typer.Typer()
 

@@ -43,7 +43,7 @@ TopicOption = Annotated[
 ]
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class GroupPartition(msgspec.Struct, frozen=True, kw_only=True):
     """A group on a partition."""
 
     group: str
@@ -259,9 +259,11 @@ def delete(
 # What there is.
 
 
-def _places(session: Session, group: str, topic: str | None, kind: Kind | None) -> list[Place]:
+def _places(
+    session: Session, group: str, topic: str | None, kind: Kind | None
+) -> list[GroupPartition]:
     ps = session.ps
-    found: list[Place] = []
+    found: list[GroupPartition] = []
     if kind in (None, Kind.queue):
         for name in [topic] if topic else ps.topics():
             found += _queue_places(ps, group, name)
@@ -275,11 +277,11 @@ def _places(session: Session, group: str, topic: str | None, kind: Kind | None) 
     return found
 
 
-def _queue_places(ps: Client, group: str, topic: str) -> Iterator[Place]:
+def _queue_places(ps: Client, group: str, topic: str) -> Iterator[GroupPartition]:
     for stats in ps.stats(topic).groups:
         if stats.group == group:
             for partition, committed in sorted(stats.committed.items()):
-                yield Place(
+                yield GroupPartition(
                     group=group,
                     kind=Kind.queue,
                     topic=topic,
@@ -289,7 +291,7 @@ def _queue_places(ps: Client, group: str, topic: str) -> Iterator[Place]:
                 )
 
 
-def _stream_places(session: Session, group: str) -> Iterator[Place]:
+def _stream_places(session: Session, group: str) -> Iterator[GroupPartition]:
     """On the topics of this namespace; a stream group may read those of others, too."""
     stream = session.ps.describe_stream_group(group)
     owners = {place: member for member, places in stream.members.items() for place in places}
@@ -297,7 +299,7 @@ def _stream_places(session: Session, group: str) -> Iterator[Place]:
         name = parse_topic(place.topic)
         if name.namespace != session.where.namespace:
             continue
-        yield Place(
+        yield GroupPartition(
             group=group,
             kind=Kind.stream,
             topic=name.topic,
@@ -319,7 +321,7 @@ def _only_kind(ps: Client, group: str, topic: str) -> Kind:
     return Kind.queue if is_queue else Kind.stream
 
 
-def _show_places(places: list[Place]) -> None:
+def _show_places(places: list[GroupPartition]) -> None:
     tables.table(
         ("kind", "topic", "partition", "done up to", "to do", "member"),
         [(p.kind, p.topic, p.partition, p.committed, p.lag, p.member) for p in places],

@@ -16,8 +16,8 @@ from penstock.cli.guard import guarded
 from penstock.cli.progress import ByteProgress
 from penstock.errors import InvalidInput, LogNotFound
 from penstock.log.inspect import find_logs, inspect_log, inspect_segment, segment_bytes
-from penstock.log.look import Options
 from penstock.log.report import LogReport, Totals
+from penstock.log.segment_scan import Options
 
 EXAMPLES = """
 [bold]Examples[/bold]

@@ -122,7 +122,7 @@ BatchSize = Annotated[
 ]
 
 
-class Publishing:
+class ChunkPublisher:
     """Publishes chunks with the same options, and counts."""
 
     def __init__(
@@ -228,7 +228,7 @@ def _publish(
         "dedup_id": dedup_id,
     }
     with Signals() as signals:
-        publishing = Publishing(session, topic, options, signals)
+        publishing = ChunkPublisher(session, topic, options, signals)
         started = time.monotonic()  # when it is connected
         with _telling_how_far(publishing):
             if value:
@@ -239,7 +239,7 @@ def _publish(
 
 
 @contextmanager
-def _telling_how_far(publishing: Publishing) -> Iterator[None]:
+def _telling_how_far(publishing: ChunkPublisher) -> Iterator[None]:
     """What fails in the middle has published some: whoever tries again should know."""
     try:
         yield
@@ -250,7 +250,7 @@ def _telling_how_far(publishing: Publishing) -> Iterator[None]:
 
 
 def _from_source(
-    publishing: Publishing,
+    publishing: ChunkPublisher,
     file: Path | None,
     format_: Format | None,
     batch: int,
@@ -268,7 +268,7 @@ def _from_source(
                     progress.reach(source.tell())
 
 
-def _report(session: Session, topic: str, publishing: Publishing, seconds: float) -> None:
+def _report(session: Session, topic: str, publishing: ChunkPublisher, seconds: float) -> None:
     last = publishing.last if publishing.count == 1 else None
     if session.json:
         tables.document({"topic": topic, "published": publishing.count, "message": last})

@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.cli.tables import encode
-from penstock.client.reading import StreamMessage
+from penstock.client.stream_progress import StreamMessage
 from penstock.model.values import Base64, to_text
 from penstock.record.schema import HEADERS, READ_SCHEMA, TIMESTAMP, Priority, parse_ulid, ulid_text
 
 
-class Form(StrEnum):
+class OutputFormat(StrEnum):
     """How messages are written."""
 
     text = "text"
@@ -32,18 +32,18 @@ class Form(StrEnum):
 
 
 _SUFFIXES = {
-    ".jsonl": Form.json,
-    ".ndjson": Form.json,
-    ".json": Form.json,
-    ".arrow": Form.arrow,
-    ".arrows": Form.arrow,
-    ".parquet": Form.parquet,
+    ".jsonl": OutputFormat.json,
+    ".ndjson": OutputFormat.json,
+    ".json": OutputFormat.json,
+    ".arrow": OutputFormat.arrow,
+    ".arrows": OutputFormat.arrow,
+    ".parquet": OutputFormat.parquet,
 }
 _SUFFIX_OF = {
-    Form.text: ".txt",
-    Form.json: ".jsonl",
-    Form.arrow: ".arrows",
-    Form.parquet: ".parquet",
+    OutputFormat.text: ".txt",
+    OutputFormat.json: ".jsonl",
+    OutputFormat.arrow: ".arrows",
+    OutputFormat.parquet: ".parquet",
 }
 
 TABLE = READ_SCHEMA.append(pa.field("partition", pa.int32())).append(
@@ -51,15 +51,15 @@ TABLE = READ_SCHEMA.append(pa.field("partition", pa.int32())).append(
 )
 
 
-def form_of(given: Form | None, as_json: bool, out: Path | None) -> Form:
+def form_of(given: OutputFormat | None, as_json: bool, out: Path | None) -> OutputFormat:
     if given is not None:
         return given
     if as_json:
-        return Form.json
-    return _SUFFIXES.get(out.suffix.lower(), Form.text) if out else Form.text
+        return OutputFormat.json
+    return _SUFFIXES.get(out.suffix.lower(), OutputFormat.text) if out else OutputFormat.text
 
 
-class Writer(Protocol):
+class TableWriter(Protocol):
     """Writes tables of messages to a stream. `finish` writes what belongs at the end."""
 
     def write(self, table: pa.Table) -> None: ...
@@ -120,23 +120,23 @@ class _ParquetWriter:
         self._writer.close()
 
 
-_WRITERS: dict[Form, Any] = {
-    Form.text: _TextWriter,
-    Form.json: _JsonWriter,
-    Form.arrow: _ArrowWriter,
-    Form.parquet: _ParquetWriter,
+_WRITERS: dict[OutputFormat, Any] = {
+    OutputFormat.text: _TextWriter,
+    OutputFormat.json: _JsonWriter,
+    OutputFormat.arrow: _ArrowWriter,
+    OutputFormat.parquet: _ParquetWriter,
 }
 
 
-def writer(form: Form, stream: BinaryIO, topic: str) -> Writer:
-    made: Writer = _WRITERS[form](stream, topic)
+def writer(form: OutputFormat, stream: BinaryIO, topic: str) -> TableWriter:
+    made: TableWriter = _WRITERS[form](stream, topic)
     return made
 
 
 class OutFile:
     """A file that is there as a whole or not at all."""
 
-    def __init__(self, out: Path, form: Form, topic: str) -> None:
+    def __init__(self, out: Path, form: OutputFormat, topic: str) -> None:
         """`out` is the file, or the folder for one with a name of its own."""
         if out.is_dir():
             now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, ExitStack
 
-from penstock.client.closing import AsyncClosing, Closing
+from penstock.client.context_managers import AsyncClosing, Closing
 from penstock.client.publishing import AsyncPublishing, Publishing
 from penstock.client.queues import AsyncQueues, Queues
 from penstock.client.stream_groups import AsyncStreamGroupCalls, StreamGroupCalls

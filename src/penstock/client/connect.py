@@ -15,7 +15,7 @@ from penstock.errors import InvalidInput
 from penstock.model.names import topic_name
 
 if TYPE_CHECKING:
-    from penstock.client.http.connecting import HttpConfig
+    from penstock.client.http.connect import HttpConfig
     from penstock.client.local_link import LocalLink
     from penstock.clock import Clock
 
@@ -55,7 +55,7 @@ def connect_http(
 ) -> Client:
     """A client of a server, once that has answered."""
     # Here, since it needs an extra.
-    from penstock.client.http.connecting import http_link, try_link  # noqa: PLC0415
+    from penstock.client.http.connect import http_link, try_link  # noqa: PLC0415
 
     link = http_link(url, config, clock)
     try:
@@ -71,7 +71,7 @@ async def connect_http_async(
     url: str, namespace: str, config: HttpConfig, clock: Clock | None = None
 ) -> AsyncClient:
     """The same for the event loop on which it is awaited."""
-    from penstock.client.http.connecting import http_link, try_link  # noqa: PLC0415
+    from penstock.client.http.connect import http_link, try_link  # noqa: PLC0415
 
     # Beside the loop: the certificates of a machine take a moment to read.
     link = await asyncio.to_thread(http_link, url, config, clock, for_loop=True)
@@ -117,7 +117,7 @@ def _url(target: str | os.PathLike[str], options: ConnectOptions) -> str:
 
 
 def _http_config(options: ConnectOptions) -> HttpConfig:
-    from penstock.client.http.connecting import HttpConfig  # noqa: PLC0415
+    from penstock.client.http.connect import HttpConfig  # noqa: PLC0415
 
     return HttpConfig(
         api_key=options.api_key,

@@ -10,7 +10,7 @@ from penstock.client.link import Link
 from penstock.client.waiting import Steps, run, run_async
 from penstock.errors import InvalidInput
 from penstock.model import calls
-from penstock.model.letters import Letter, LetterFilter, LetterPage, LetterPlace
+from penstock.model.dead_letters import Letter, LetterFilter, LetterPage, LetterPlace
 from penstock.model.names import TopicName
 
 _PAGE = 1000

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, get_args
 import mmh3
 import msgspec
 
-from penstock.client.closing import AsyncClosing, Closing
+from penstock.client.context_managers import AsyncClosing, Closing
 from penstock.client.link import Link
 from penstock.client.waiting import Pause, Steps, run, run_async
 from penstock.config import LogConfig

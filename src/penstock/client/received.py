@@ -16,7 +16,7 @@ from penstock.client.payload import DeliveredPayload
 from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Steps, run, run_async
 from penstock.durations import Duration
 from penstock.errors import DeliveryError, InvalidInput
-from penstock.model.deliveries import Extend, Nack, Reject, Settle, Verb
+from penstock.model.deliveries import Extend, Nack, Rejection, Settle, Verb
 from penstock.model.names import TopicName
 from penstock.model.receipts import Receipt
 from penstock.record.batch import Batch, Message
@@ -29,8 +29,8 @@ def nack_of(delay: Duration | None, error: str, retries: int | None) -> Nack:
     return Nack(delay=maybe_seconds(delay, "delay"), error=_text("error", error), retries=retries)
 
 
-def reject_of(reason: str) -> Reject:
-    return Reject(reason=_text("reason", reason))
+def reject_of(reason: str) -> Rejection:
+    return Rejection(reason=_text("reason", reason))
 
 
 def extend_of(visibility: Duration) -> Extend:

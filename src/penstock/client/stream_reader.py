@@ -21,12 +21,12 @@ import msgspec
 
 from penstock.client.abandoned_streams import LEAVER, Abandonable, weakly
 from penstock.client.link import Link
-from penstock.client.reading import Reading, StreamMessage, places_among
+from penstock.client.stream_progress import StreamMessage, StreamProgress, places_among
 from penstock.client.waiting import Steps, Turn, run
 from penstock.durations import text
 from penstock.errors import BrokerClosed, GroupError, PenstockError, StaleGeneration
 from penstock.group.assignment import TopicPartition
-from penstock.group.member import Change, Member
+from penstock.group.member import AssignmentChange, Member
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest, Start
 from penstock.model import calls
 from penstock.model.groups import (
@@ -41,7 +41,7 @@ from penstock.model.groups import (
 )
 from penstock.model.names import TopicName, group_name
 from penstock.model.positions import Position, parse_position
-from penstock.model.values import Place
+from penstock.model.values import StreamPosition
 
 _logger = logging.getLogger("penstock.client")
 
@@ -84,7 +84,7 @@ class StreamReader(Abandonable):
         self._stop_waking: Callable[[], None] = _nothing
         self._is_planned = False
         self._woken = False
-        self._reading = Reading(group)
+        self._reading = StreamProgress(group)
         self._unresolved: dict[TopicPartition, Start] = {}
         self._commits = 0
         self._committed_ns = self._polled_ns = self._now()
@@ -318,7 +318,7 @@ class StreamReader(Abandonable):
         seen = yield from self._link.ask(calls.SyncGroup(**self._call(), revoked=revoked))
         self._take_over(member.heard(standing_of(seen), sent_ns), seen)
 
-    def _take_over(self, change: Change, seen: MemberStanding) -> None:
+    def _take_over(self, change: AssignmentChange, seen: MemberStanding) -> None:
         self._forget(change.lost)
         committed = offsets_of(seen.committed)
         for place in sorted(change.added):
@@ -419,7 +419,7 @@ class StreamReader(Abandonable):
         }
 
 
-def _place(start: Start) -> Place:
+def _place(start: Start) -> StreamPosition:
     match start:
         case Earliest():
             return "earliest"

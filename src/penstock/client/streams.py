@@ -8,9 +8,9 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 
-from penstock.client.closing import AsyncIterated, Iterated
+from penstock.client.context_managers import AsyncIterated, Iterated
 from penstock.client.link import Link
-from penstock.client.reading import StreamMessage
+from penstock.client.stream_progress import StreamMessage
 from penstock.client.stream_reader import StreamConfig, StreamReader
 from penstock.client.waiting import run, run_async
 from penstock.model.names import TopicName

@@ -216,12 +216,12 @@ class Lanes:
             lane.back_to(offset)
 
 
-class Turns:
+class DeficitRoundRobin:
     """Deficit round robin: in each round a lane may send as many messages as its weight.
 
     The higher lane goes first while it has something left of its round. An idle lane keeps one
     whole round and no more, so that a critical message that comes behind any number of others is
-    next. Turns are not state: a restart begins a new round.
+    next. DeficitRoundRobin are not state: a restart begins a new round.
     """
 
     def __init__(self, weights: tuple[int, ...] = WEIGHTS) -> None:

@@ -29,7 +29,7 @@ from random import Random
 import msgspec
 
 from penstock.delivery.backoff import Backoff
-from penstock.delivery.lanes import LANES, WEIGHTS, Source, Turns
+from penstock.delivery.lanes import LANES, WEIGHTS, DeficitRoundRobin, Source
 from penstock.delivery.leases import Lease
 from penstock.delivery.ledger import (
     Acked,
@@ -128,7 +128,7 @@ class GroupQueue:
         self.state = state
         self.policy = policy
         self._random = random
-        self._turns = Turns(policy.weights)
+        self._turns = DeficitRoundRobin(policy.weights)
         self._starvation = StarvationTimers(policy.boost_after_ms)
         self._ahead_ns = state.time_ns - now_ns  # ledger time minus the clock's
         self._steady_us = wall_us - state.jumped_us - state.time_ns // 1000

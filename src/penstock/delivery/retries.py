@@ -20,7 +20,7 @@ from penstock.delivery.timers import NEVER, TimerWheel
 STALE_MIN = 1024
 
 
-class History(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class DeliveryHistory(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What befell messages until they were last given back."""
 
     priority: int
@@ -37,13 +37,13 @@ class Retries:
     when it is done. Between the first and the last it has a history."""
 
     def __init__(self) -> None:
-        self.histories: dict[int, History] = {}
+        self.histories: dict[int, DeliveryHistory] = {}
         self.waiting = BitMap64()
         self.waiting_of = [0] * LANES
         self._timers = TimerWheel()
         self._due: tuple[OrderedDict[int, None], ...] = tuple(OrderedDict() for _ in range(LANES))
 
-    def add(self, offsets: Offsets, history: History) -> None:
+    def add(self, offsets: Offsets, history: DeliveryHistory) -> None:
         self.histories.update(dict.fromkeys(offsets, history))
         offsets.add_to(self.waiting)
         self.waiting_of[history.priority] += offsets.count
@@ -70,9 +70,9 @@ class Retries:
             for offset in offsets:
                 self.histories.pop(offset, None)
 
-    def by_history(self, offsets: Iterable[int]) -> list[tuple[History, Offsets]]:
+    def by_history(self, offsets: Iterable[int]) -> list[tuple[DeliveryHistory, Offsets]]:
         """Those that have a history, those that share one together."""
-        groups: dict[int, tuple[History, list[int]]] = {}
+        groups: dict[int, tuple[DeliveryHistory, list[int]]] = {}
         for offset in offsets:
             history = self.histories.get(offset)
             if history is not None:

@@ -38,7 +38,7 @@ from penstock.delivery.ledger import (
     Truncated,
 )
 from penstock.delivery.offsets import Offsets, decode_hook, encode_hook
-from penstock.delivery.retries import History, Retries
+from penstock.delivery.retries import DeliveryHistory, Retries
 from penstock.errors import InvalidInput
 
 LEASE_RAN_OUT = "the lease ran out"
@@ -156,7 +156,7 @@ class GroupState:
             for first_us, offsets in self.firsts(part, lease.wall_us).items():
                 # Only where an entry was lost can a message be acked and still be in a lease.
                 offsets -= self.acked.among(offsets)
-                history = History(
+                history = DeliveryHistory(
                     priority=part.priority,
                     deliveries=part.delivery_count,
                     first_us=first_us,
@@ -307,7 +307,7 @@ class _Snapshot(msgspec.Struct, array_like=True, tag="deliveries"):
     floor: int
     acked: BitMap64
     leases: list[Lease]
-    histories: list[tuple[History, Offsets]]
+    histories: list[tuple[DeliveryHistory, Offsets]]
     waiting: BitMap64  # those with a history that are not in flight
     keyed: bytes  # int64: messages that lock a key
     keys: bytes  # uint64: the hashes of those keys

@@ -40,12 +40,12 @@ from penstock.group.events import (
     Event,
     GenerationsReserved,
     GroupDeleted,
-    GroupState,
     OffsetsCommitted,
+    StreamGroupState,
     TopicForgotten,
 )
 from penstock.group.offsets import checked
-from penstock.group.session import SESSION_TIMEOUT_MS, Session, Standing, topics_of
+from penstock.group.session import SESSION_TIMEOUT_MS, MemberSession, Standing, topics_of
 
 GENERATIONS_RESERVED = 1000
 
@@ -66,14 +66,14 @@ class Claim(NamedTuple):
 
 class Coordinator:
     def __init__(
-        self, group: str, topics: Mapping[str, int], state: GroupState | None = None
+        self, group: str, topics: Mapping[str, int], state: StreamGroupState | None = None
     ) -> None:
         """`topics`: the number of partitions of each; `state`: the fold of the group's events."""
         self.group = group
         self._topics = dict(topics)
-        self._state = state or GroupState()
+        self._state = state or StreamGroupState()
         self._generation = self._state.generations_reserved
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, MemberSession] = {}
         self._target: dict[TopicPartition, str] = {}
         self._claims: dict[TopicPartition, Claim] = {}
 
@@ -82,7 +82,7 @@ class Coordinator:
         return self._generation
 
     @property
-    def state(self) -> GroupState:
+    def state(self) -> StreamGroupState:
         """What the applied events fold to: for snapshots, not to be changed."""
         return self._state
 
@@ -95,7 +95,7 @@ class Coordinator:
         return self._claims
 
     @property
-    def members(self) -> Mapping[str, Session]:
+    def members(self) -> Mapping[str, MemberSession]:
         return self._sessions
 
     @property
@@ -124,7 +124,7 @@ class Coordinator:
         if member_id is None:
             names = (f"member-{n}" for n in count(self._generation + 1))
             member_id = next(name for name in names if name not in self._sessions)
-        session = Session(
+        session = MemberSession(
             member_id=member_id,
             subscriptions=topics_of(subscriptions),
             assignor=assignor,
@@ -312,7 +312,7 @@ class Coordinator:
             return ()
         return (GenerationsReserved(self.group, self._generation + GENERATIONS_RESERVED),)
 
-    def _session(self, member_id: str, generation: int) -> Session:
+    def _session(self, member_id: str, generation: int) -> MemberSession:
         session = self._sessions.get(member_id)
         if session is None:
             raise UnknownMember(self.group, member_id)
@@ -320,7 +320,7 @@ class Coordinator:
             raise StaleGeneration(self.group, generation, session.since, f"member {member_id}")
         return session
 
-    def _standing(self, session: Session) -> Standing:
+    def _standing(self, session: MemberSession) -> Standing:
         return session.standing(self._generation, rebalancing=self.phase == "rebalancing")
 
     def _assignor(self) -> str:

@@ -58,7 +58,7 @@ class GroupDeleted(msgspec.Struct, frozen=True, array_like=True, tag="group_dele
 Event = GenerationsReserved | OffsetsCommitted | TopicForgotten | GroupDeleted
 
 
-class GroupState(msgspec.Struct, array_like=True):
+class StreamGroupState(msgspec.Struct, array_like=True):
     """The fold of one group's events."""
 
     generations_reserved: int = 0
@@ -76,7 +76,9 @@ class GroupState(msgspec.Struct, array_like=True):
                 self.generations_reserved, self.offsets = 0, {}
 
 
-def fold(states: dict[str, GroupState], events: Iterable[Event]) -> dict[str, GroupState]:
+def fold(
+    states: dict[str, StreamGroupState], events: Iterable[Event]
+) -> dict[str, StreamGroupState]:
     """Bring the states of all groups up to date, in place.
 
     Events that a snapshot already holds may come again, as long as they come in their order and
@@ -86,7 +88,7 @@ def fold(states: dict[str, GroupState], events: Iterable[Event]) -> dict[str, Gr
         if isinstance(event, GroupDeleted):
             states.pop(event.group, None)
         else:
-            states.setdefault(event.group, GroupState()).apply(event)
+            states.setdefault(event.group, StreamGroupState()).apply(event)
     return states
 
 
@@ -101,11 +103,11 @@ def decode(data: bytes | memoryview) -> Event:
         raise InvalidInput(f"not an event of a group: {exc}") from exc
 
 
-def encode_snapshot(states: dict[str, GroupState]) -> bytes:
+def encode_snapshot(states: dict[str, StreamGroupState]) -> bytes:
     return _encoder.encode(states)
 
 
-def decode_snapshot(data: bytes | memoryview) -> dict[str, GroupState]:
+def decode_snapshot(data: bytes | memoryview) -> dict[str, StreamGroupState]:
     try:
         return _snapshot_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
@@ -114,4 +116,4 @@ def decode_snapshot(data: bytes | memoryview) -> dict[str, GroupState]:
 
 _encoder = msgspec.msgpack.Encoder()
 _event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
-_snapshot_decoder = msgspec.msgpack.Decoder(dict[str, GroupState])
+_snapshot_decoder = msgspec.msgpack.Decoder(dict[str, StreamGroupState])

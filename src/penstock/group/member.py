@@ -4,8 +4,8 @@ Pure, like the coordinator, and the same in the broker's process and far from it
 `Member` makes the calls (join, heartbeat, revoked), one at a time, and hands over the answers:
 
 - it heartbeats by `heartbeat_due_ns`, or at once when woken, and reads only what is `owned`;
-- what a `Change` revokes it finishes and commits, then tells `released`, and the coordinator by
-  `revoked(member_id, generation, to_confirm)`, until `to_confirm` is empty;
+- what an `AssignmentChange` revokes it finishes and commits, then tells `released`, and the
+  coordinator by `revoked(member_id, generation, to_confirm)`, until `to_confirm` is empty;
 - past `session_end_ns`, and after UnknownMember or StaleGeneration, it drops everything and joins
   again.
 
@@ -23,7 +23,7 @@ from penstock.group.session import Standing
 _NS_PER_MS = 1_000_000
 
 
-class Change(msgspec.Struct, frozen=True):
+class AssignmentChange(msgspec.Struct, frozen=True):
     """What an answer means for the reader."""
 
     added: frozenset[TopicPartition] = frozenset()  # begin, at the committed offset
@@ -41,23 +41,23 @@ class Member:
         self.heartbeat_due_ns = 0
         self.session_end_ns = 0
 
-    def joined(self, standing: Standing, sent_ns: int) -> Change:
+    def joined(self, standing: Standing, sent_ns: int) -> AssignmentChange:
         """The answer to a join. What was held before is gone, so `dropped` comes first."""
         assert not self.owned | self.revoking, "a member joins with empty hands"
         self.member_id, self.generation = standing.member_id, standing.generation
         return self.heard(standing, sent_ns)
 
-    def heard(self, standing: Standing, sent_ns: int) -> Change:
+    def heard(self, standing: Standing, sent_ns: int) -> AssignmentChange:
         """The answer to any call, sent at `sent_ns`. One that a newer has overtaken is ignored."""
         if self.generation is None or standing.generation < self.generation:
-            return Change()
+            return AssignmentChange()
         self.generation = standing.generation
         self.heartbeat_due_ns = sent_ns + standing.heartbeat_interval_ms * _NS_PER_MS
         session_ns = standing.session_timeout_ms * _NS_PER_MS
         self.session_end_ns = max(self.session_end_ns, sent_ns + session_ns)
         assigned, revoke = frozenset(standing.assigned), frozenset(standing.revoke)
         held = self.owned | self.revoking
-        change = Change(
+        change = AssignmentChange(
             # What is being finished is not begun again before it is released.
             added=assigned - held,
             revoke=revoke & self.owned,

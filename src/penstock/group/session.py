@@ -30,7 +30,7 @@ class Standing(msgspec.Struct, frozen=True):
     heartbeat_interval_ms: int
 
 
-class Session(msgspec.Struct, kw_only=True):
+class MemberSession(msgspec.Struct, kw_only=True):
     """A member, from its join until it leaves, joins again, or is silent for too long."""
 
     member_id: str

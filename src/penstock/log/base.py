@@ -16,7 +16,7 @@ from penstock.log.frames import FrameTable
 from penstock.record.batch import Batch, Message
 from penstock.record.frame import FrameHeader
 from penstock.record.schema import READ_SCHEMA
-from penstock.record.writing import NOBODY, Writer
+from penstock.record.writing import NOBODY, FrameProducer
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -178,7 +178,9 @@ class PartitionLog(Protocol):
 
     # Writing.
 
-    def append(self, batch: Batch, by: Writer = NOBODY, *, keep_ids: bool = False) -> Appended:
+    def append(
+        self, batch: Batch, by: FrameProducer = NOBODY, *, keep_ids: bool = False
+    ) -> Appended:
         """Store a batch as one. `keep_ids` is for messages that come from another log."""
         ...
 

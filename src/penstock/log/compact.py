@@ -28,7 +28,7 @@ from penstock.log.segment import Broken, Segment, begin_segment, walk
 from penstock.record.batch import Batch
 from penstock.record.frame import FrameHeader, decode_rows
 from penstock.record.schema import BITS, new_batch_ulid
-from penstock.record.writing import Writer, encode, resalted
+from penstock.record.writing import FrameProducer, encode, resalted
 
 if TYPE_CHECKING:
     from penstock.log.local import LocalLog
@@ -250,7 +250,7 @@ class _Rewrite:
         span = last.next_offset - first.base_offset
         if len(batch) != span:
             batch = batch.placed()
-        codec, by = self.log.config.codec, Writer(term=last.term)
+        codec, by = self.log.config.codec, FrameProducer(term=last.term)
         salt = self.new.salt
         frame = encode(batch, first.base_offset, ulid, codec=codec, by=by, span=span, salt=salt)
         file.append(frame.buffers)

@@ -14,10 +14,10 @@ from penstock.log.base import DONE
 from penstock.log.commit import Committer
 from penstock.log.descriptors import is_out_of_descriptors
 from penstock.log.files import File, FileSystem, is_out_of_room
-from penstock.log.marks import DurableMark
 from penstock.log.reader import SegmentReader
 from penstock.log.recovery import seal
 from penstock.log.segment import Segment
+from penstock.log.watermarks import DurableMark
 
 _logger = logging.getLogger("penstock.log")
 

@@ -21,15 +21,28 @@ from contextlib import suppress
 from penstock.errors import FormatOutdated, FrameError
 from penstock.log.files import File, FileSystem, write_durably, write_synced
 from penstock.log.index import IndexDamaged, IndexHeader, SegmentIndex
-from penstock.log.marks import DURABLE_FILE, encode_mark, read_mark
 from penstock.log.recovery import list_segments
-from penstock.log.segment import Segment, begin_segment, load_index
+from penstock.log.segment import Segment, begin_segment, load_index, parse_segment_name
 from penstock.log.segment_header import SEGMENT_HEADER_BYTES, decode_header
+from penstock.log.watermarks import DURABLE_FILE, encode_mark, read_mark
 from penstock.record.frame import FrameHeader, read_header, verify
 from penstock.record.writing import Buffer, resalted
 
 _VERSION = 1
 _WRITE_BYTES = 1 << 20  # gathered before they are written
+
+
+def logs_in(files: FileSystem, folder: str) -> Iterator[str]:
+    """The folders of logs in a folder, at any depth: those that hold a segment."""
+    try:
+        names = files.list(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if any(map(parse_segment_name, names)):
+        yield folder
+        return
+    for name in names:
+        yield from logs_in(files, os.path.join(folder, name))
 
 
 def convert_log(files: FileSystem, folder: str) -> None:

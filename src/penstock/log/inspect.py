@@ -17,12 +17,12 @@ from contextlib import suppress
 from penstock.errors import LogError, LogNotFound
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.index import IndexDamaged
-from penstock.log.look import OnBytes, Options, SegmentLook, unreadable
-from penstock.log.marks import DURABLE_FILE, START_FILE, read_mark
 from penstock.log.recovery import list_segments
 from penstock.log.report import Finding, LogReport, SegmentReport
 from penstock.log.segment import Segment, is_index_name, load_index, parse_segment_name
 from penstock.log.segment_header import decode_header
+from penstock.log.segment_scan import OnBytes, Options, SegmentScan, unreadable
+from penstock.log.watermarks import DURABLE_FILE, START_FILE, read_mark
 
 _LOOKS_MAX = 100  # at a folder whose files come and go while it is looked at
 _READ_BYTES_MAX = 1 << 30  # of one segment at once
@@ -219,7 +219,7 @@ class _LogLook:
         return seen
 
     def _look_into(self, segment: Segment, data: memoryview, *, is_last: bool) -> SegmentReport:
-        look = SegmentLook(self.files, self.options, self.on_bytes)
+        look = SegmentScan(self.files, self.options, self.on_bytes)
         start, durable = self.report.start, self.durable
         return look.run(segment, data, start=start, durable=durable, is_last=is_last)
 

@@ -30,11 +30,11 @@ from penstock.log.descriptors import is_out_of_descriptors
 from penstock.log.durable import DurableLog, Unsynced
 from penstock.log.files import DiskFiles, File, FileSystem, is_out_of_room
 from penstock.log.index import NO_TIME, SegmentIndex
-from penstock.log.marks import DurableMark, write_start
 from penstock.log.reader import SegmentList
 from penstock.log.recovery import recover, remove_segments
 from penstock.log.segment import Segment, begin_segment
 from penstock.log.segment_header import SEGMENT_HEADER_BYTES
+from penstock.log.watermarks import DurableMark, write_start
 from penstock.record.batch import Batch
 from penstock.record.frame import HEADER_BYTES, read_header
 from penstock.record.plain import Single
@@ -43,7 +43,7 @@ from penstock.record.writing import (
     NOBODY,
     SINGLE_BYTES_MAX,
     EncodedFrame,
-    Writer,
+    FrameProducer,
     check_messages,
     encode,
     encode_single,
@@ -147,7 +147,7 @@ class LocalLog(DurableLog):
     def append(
         self,
         batch: Batch,
-        by: Writer = NOBODY,
+        by: FrameProducer = NOBODY,
         *,
         keep_ids: bool = False,
     ) -> Appended:

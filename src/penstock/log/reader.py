@@ -16,7 +16,7 @@ from penstock.log.base import Batches, Damage
 from penstock.log.files import FileSystem
 from penstock.log.frames import FrameTable, LocatedFrame
 from penstock.log.index import IndexDamaged, SegmentIndex
-from penstock.log.segment import HEADER_LOST, Found, Segment, load_index, next_frame, walk
+from penstock.log.segment import HEADER_LOST, Segment, ValidFrame, load_index, next_frame, walk
 from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch
 from penstock.record.frame import FrameHeader, checksum, decode_rows, read_header
@@ -185,7 +185,7 @@ class SegmentReader:
         while offset < self._end:
             segment, buffer, first_offset = self._frames_from(offset)
             for item in walk(buffer, segment.salt, first_offset, position=0):
-                if isinstance(item, Found) and item.header.next_offset > offset:
+                if isinstance(item, ValidFrame) and item.header.next_offset > offset:
                     yield item.header
             if segment.next_offset <= offset:
                 return
@@ -316,7 +316,7 @@ class SegmentReader:
         again.index = SegmentIndex(self._index_interval_bytes)
         buffer = self._files.map(segment.path, 0, segment.size_bytes)
         for item in walk(buffer, segment.salt, segment.base_offset):
-            if isinstance(item, Found):
+            if isinstance(item, ValidFrame):
                 again.tail = (item.header.base_offset, item.position)
                 again.add(item.header)
         return again.index

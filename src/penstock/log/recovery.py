@@ -24,13 +24,6 @@ from typing import NamedTuple
 from penstock.log.base import Damage
 from penstock.log.files import File, FileSystem, is_out_of_room, write_synced
 from penstock.log.index import IndexDamaged, SegmentIndex
-from penstock.log.marks import (
-    DURABLE_FILE,
-    START_FILE,
-    MarkDamaged,
-    read_mark,
-    read_mark_or_raise,
-)
 from penstock.log.segment import (
     HEADER_LOST,
     Broken,
@@ -42,6 +35,13 @@ from penstock.log.segment import (
     walk,
 )
 from penstock.log.segment_header import SEGMENT_HEADER_BYTES, decode_header
+from penstock.log.watermarks import (
+    DURABLE_FILE,
+    START_FILE,
+    MarkDamaged,
+    read_mark,
+    read_mark_or_raise,
+)
 from penstock.record.salt import UNKNOWN
 
 

@@ -158,7 +158,7 @@ def load_index(
     return header, index
 
 
-class Found(NamedTuple):
+class ValidFrame(NamedTuple):
     """A frame whose checksum is right."""
 
     position: int
@@ -181,7 +181,7 @@ def walk(
     salt: Salt,
     first_offset: int,
     position: int = SEGMENT_HEADER_BYTES,
-) -> Iterator[Found | Broken]:
+) -> Iterator[ValidFrame | Broken]:
     """Every frame of a segment with its checksum verified, and every place where one is missing.
 
     Where the salt is unknown, because the segment's header is lost, there are no frames.
@@ -206,12 +206,14 @@ def walk(
             continue
         if header.base_offset > expected:
             yield Broken(position, position, expected, header.base_offset, "frames are missing")
-        yield Found(position, header)
+        yield ValidFrame(position, header)
         position += header.frame_bytes
         expected = header.next_offset
 
 
-def next_frame(buffer: memoryview, position: int, salt: Salt, lost_offset: int) -> Found | None:
+def next_frame(
+    buffer: memoryview, position: int, salt: Salt, lost_offset: int
+) -> ValidFrame | None:
     """The first whole frame after a damaged one, which held `lost_offset` at least.
 
     It is looked for by the segment's own magic number, at each multiple of 8: the length that the
@@ -229,5 +231,5 @@ def next_frame(buffer: memoryview, position: int, salt: Salt, lost_offset: int) 
         except FrameError:
             continue
         if header.base_offset > lost_offset:
-            return Found(position, header)
+            return ValidFrame(position, header)
     return None

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, Type
 
 import msgspec
 
+from penstock.model.dead_letters import Letter, LetterPage, LetterPlace
 from penstock.model.groups import (
     CommittedOffsets,
     MemberStanding,
@@ -21,7 +22,6 @@ from penstock.model.groups import (
     StreamGroup,
     StreamGroups,
 )
-from penstock.model.letters import Letter, LetterPage, LetterPlace
 from penstock.model.messages import DelayedPage, MessagePage
 from penstock.model.names import DEFAULT_NAMESPACE
 from penstock.model.settings import SettingsGiven
@@ -43,7 +43,7 @@ from penstock.model.topics import (
     TopicDescription,
     TopicNames,
 )
-from penstock.model.values import Place, Seconds, Short, Small, Time, Whole
+from penstock.model.values import Seconds, Short, Small, StreamPosition, Time, Whole
 
 T_co = TypeVar("T_co", covariant=True)
 CallType = TypeVar("CallType", bound="type[Call[Any]]")
@@ -174,7 +174,7 @@ class DescribePartition(TopicCall[PartitionBounds], frozen=True, kw_only=True):
     """Which offsets a partition holds, and which is at a position or time."""
 
     partition: Small
-    at: Place | None = None
+    at: StreamPosition | None = None
     """Also tell the offset at this position."""
 
 
@@ -188,7 +188,7 @@ class Peek(TopicCall[MessagePage], frozen=True, kw_only=True):
 
     partition: Small | None = None
     """By default all partitions, their messages in the order of time."""
-    at: Place = "earliest"
+    at: StreamPosition = "earliest"
     limit: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10
 
 
@@ -199,7 +199,7 @@ class Read(TopicCall[MessagePage], frozen=True, kw_only=True):
     """Read a partition on from an offset or a time, as it lies in the log."""
 
     partition: Small
-    at: Place = "earliest"
+    at: StreamPosition = "earliest"
     """An offset that is not in the log is an error; a time is always somewhere."""
     max_bytes: Annotated[int, msgspec.Meta(ge=1, le=64 << 20)] = 1 << 20
     """About; at least one batch is read if there is one."""
@@ -230,7 +230,7 @@ class DeleteGroup(GroupCall[Found], frozen=True, kw_only=True):
 class Seek(GroupCall[None], frozen=True, kw_only=True):
     """Let a group start again at a position; receipts that are out become void."""
 
-    to: Place
+    to: StreamPosition
     partition: Small | None = None
     """By default all."""
 
@@ -344,7 +344,7 @@ class ResetStreamGroup(StreamGroupCall[None], frozen=True, kw_only=True):
 
     topic: str
     """Of the namespace in the path."""
-    to: Place
+    to: StreamPosition
     partition: Small | None = None
     """By default all."""
 

@@ -53,7 +53,7 @@ class Nack(Settle, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Dead letters after so many, if that is fewer than the topic allows."""
 
 
-class Reject(Settle, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Rejection(Settle, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str = ""
 
 

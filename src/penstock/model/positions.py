@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from penstock.durations import parse_us
 from penstock.errors import InvalidInput
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest, Start
-from penstock.model.values import Place
+from penstock.model.values import StreamPosition
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
 
@@ -16,7 +16,7 @@ _OFFSET_MAX = (1 << 63) - 1
 _ALLOWED = 'a position is "earliest", "latest", an offset or a datetime; not {!r:.100}'
 
 
-def parse_position(given: Place | datetime, name: str = "position") -> Start:
+def parse_position(given: StreamPosition | datetime, name: str = "position") -> Start:
     """What is meant by a position, or InvalidInput. An offset may be text: in a query all is."""
     value: object = given
     if isinstance(value, str):
@@ -32,7 +32,7 @@ def parse_position(given: Place | datetime, name: str = "position") -> Start:
     raise InvalidInput(_ALLOWED.format(given))
 
 
-def place_of(position: Position) -> Place:
+def place_of(position: Position) -> StreamPosition:
     """A position as a call carries it, or InvalidInput."""
     if isinstance(position, str) and position not in ("earliest", "latest"):
         raise InvalidInput(_ALLOWED.format(position))

@@ -26,7 +26,7 @@ Time: TypeAlias = Annotated[
     Short | int | float,
     msgspec.Meta(description="RFC 3339 with a time zone, or seconds since 1970."),
 ]
-Place: TypeAlias = Annotated[
+StreamPosition: TypeAlias = Annotated[
     Short | int,
     msgspec.Meta(description='"earliest", "latest", an offset, or a time as RFC 3339.'),
 ]

@@ -50,7 +50,7 @@ _VALUE = BITS["value"]
 _STAMP, _PRIORITY, _EXPIRES_AT = BITS["timestamp"], BITS["priority"], BITS["expires_at"]
 
 
-class Writer(NamedTuple):
+class FrameProducer(NamedTuple):
     """Who wrote a frame, as far as anybody has to know; in the order of the bytes."""
 
     producer_id: int = 0
@@ -59,7 +59,7 @@ class Writer(NamedTuple):
     term: int = 0
 
 
-NOBODY = Writer()
+NOBODY = FrameProducer()
 _NOBODY = _WRITER.pack(*NOBODY)
 
 
@@ -82,7 +82,7 @@ def encode(
     ulid: int,
     stamp_us: int = 0,
     codec: str = "none",
-    by: Writer = NOBODY,
+    by: FrameProducer = NOBODY,
     span: int | None = None,
     salt: Salt = PLAIN,
 ) -> EncodedFrame:
@@ -139,7 +139,7 @@ def _encode_any(
     ulid: int,
     stamp_us: int,
     codec: str,
-    by: Writer,
+    by: FrameProducer,
     span: int | None,
     salt: Salt,
 ) -> EncodedFrame:
@@ -210,7 +210,7 @@ def _encode_values(
     ulid: int,
     stamp_us: int,
     priority: int,
-    by: Writer,
+    by: FrameProducer,
     salt: Salt,
 ) -> EncodedFrame | None:
     """What `encode` makes of a column of values and nothing else, if it can be done at once."""

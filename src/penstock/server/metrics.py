@@ -32,7 +32,7 @@ EDGES_US = tuple(1 << power for power in range(8, 33, 2))
 broker's finer buckets have too, so that nothing has to be guessed."""
 
 
-class Histogram:
+class RequestHistogram:
     """Durations. One thread at a time adds, or a count may be lost, which does no harm."""
 
     __slots__ = ("counts", "sum_s")
@@ -60,7 +60,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.statuses: dict[tuple[str, int], int] = {}
-        self.durations: dict[str, Histogram] = {}
+        self.durations: dict[str, RequestHistogram] = {}
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -68,7 +68,7 @@ class Requests:
         self.statuses[name, status] = self.statuses.get((name, status), 0) + 1
         histogram = self.durations.get(name)
         if histogram is None:
-            histogram = self.durations[name] = Histogram()
+            histogram = self.durations[name] = RequestHistogram()
         histogram.add(took_s)
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
@@ -78,8 +78,8 @@ class MeteredFiles(DiskFiles):
     """The disk, with a watch on how long writes and fsyncs take."""
 
     def __init__(self) -> None:
-        self.appends = Histogram()
-        self.syncs = Histogram()
+        self.appends = RequestHistogram()
+        self.syncs = RequestHistogram()
 
     def create(self, path: str) -> DiskFile:
         return _MeteredFile(super().create(path), self)

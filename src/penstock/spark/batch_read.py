@@ -25,10 +25,10 @@ from pyspark.sql.types import StructType
 from penstock.spark.bounds import Range, cut
 from penstock.spark.columns import arrow_schema
 from penstock.spark.options import Position, ReadOptions
-from penstock.spark.place import Place, open_place
 from penstock.spark.positions import present, ranges, resolve
-from penstock.spark.reading import RangeReader, Split
-from penstock.spark.tier import History, LakePart, read_part
+from penstock.spark.range_read import RangeReader, Split
+from penstock.spark.tier import ArchivedTopics, LakePart, read_part
+from penstock.spark.topic_reader import TopicReader, open_topic_reader
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,15 +41,15 @@ class BatchReader(DataSourceReader):
         self._reader = RangeReader(options.target, arrow_schema(schema), options.fail_on_data_loss)
 
     def partitions(self) -> list[InputPartition]:
-        with closing(open_place(self._options.target)) as place:
+        with closing(open_topic_reader(self._options.target)) as place:
             return self._planned(place)
 
-    def _planned(self, place: Place) -> list[InputPartition]:
+    def _planned(self, place: TopicReader) -> list[InputPartition]:
         options = self._options
         now = present(place, options.subscription)
         starts = resolve(place, now, options.starting or Position("earliest"))
         ends = resolve(place, now, options.ending)
-        history = History(options, now) if options.lake else None
+        history = ArchivedTopics(options, now) if options.lake else None
         wanted, splits = [], []
         for part in ranges(starts, ends):
             if history is not None:
@@ -81,7 +81,7 @@ class BatchReader(DataSourceReader):
             return read_part(partition.part, self._reader.schema)
         return iter(()) if partition.part is None else self._reader.read(partition.part)
 
-    def _narrowed(self, part: Range, place: Place) -> Range:
+    def _narrowed(self, part: Range, place: TopicReader) -> Range:
         """Without what filters leave out; all is wanted where there are none."""
         return part
 
@@ -143,7 +143,7 @@ class FilteringReader(BatchReader):
                 return False
         return True
 
-    def _narrowed(self, part: Range, place: Place) -> Range:
+    def _narrowed(self, part: Range, place: TopicReader) -> Range:
         if (self._topics is not None and part.topic not in self._topics) or (
             self._partitions is not None and part.partition not in self._partitions
         ):

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.log.reader import Int64s
 
 
-class Bounds(NamedTuple):
+class DurableRange(NamedTuple):
     """The first offset that a partition keeps, and one past its last durable one."""
 
     start: int

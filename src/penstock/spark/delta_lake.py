@@ -19,8 +19,8 @@ import pyarrow as pa
 from penstock.errors import InvalidInput, LakeConflict, MissingExtra
 from penstock.log.files import DiskFiles
 from penstock.spark.lake_table import (
-    Change,
     LakeFile,
+    TableChange,
     changed_type,
     check_removed,
     is_ours,
@@ -57,7 +57,7 @@ class DeltaLake:
         table = self._look()
         return [] if isinstance(table, _NoTable) else _files_of(table)
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         delta, actions = _deltalake(), import_module("deltalake.transaction")
         marks = change.marks()
         how = {
@@ -191,7 +191,7 @@ def _versions(table: Any, marks: Iterable[str]) -> list[int | None]:
     return [table.transaction_version(mark) for mark in marks]
 
 
-def _adds(change: Change) -> list[Any]:
+def _adds(change: TableChange) -> list[Any]:
     add = import_module("deltalake.transaction").AddAction
     now_ms = int(time.time() * 1000)
     return [
@@ -200,7 +200,7 @@ def _adds(change: Change) -> list[Any]:
     ]
 
 
-def _removes(folder: str, table: Any, change: Change) -> list[Any]:
+def _removes(folder: str, table: Any, change: TableChange) -> list[Any]:
     if not change.removed:
         return []
     known = {each.path: each for each in _files_of(table)}

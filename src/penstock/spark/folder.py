@@ -10,9 +10,9 @@ from penstock.errors import InvalidInput, LogNotFound, OffsetOutOfRange, TopicNo
 from penstock.log.base import Batches
 from penstock.log.files import DiskFiles
 from penstock.log.format_version import check_version
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.log.reader import Int64s
-from penstock.spark.bounds import Bounds
+from penstock.spark.bounds import DurableRange
 
 READ_BYTES = 4 << 20
 _PATIENCE_S = 5.0  # for a mark or a folder that is being written at this moment
@@ -33,7 +33,7 @@ class DataFolder:
         self._check_folder()
         return _names(os.path.join(self.path, "topics", self.namespace))
 
-    def bounds(self, topic: str) -> dict[int, Bounds]:
+    def bounds(self, topic: str) -> dict[int, DurableRange]:
         found = {}
         for number in self._partitions(topic):
             try:
@@ -41,7 +41,7 @@ class DataFolder:
                 log.refresh()
             except LogNotFound:
                 continue  # being created; it has no messages yet
-            found[number] = Bounds(log.start, log.end)
+            found[number] = DurableRange(log.start, log.end)
         return found
 
     def find(self, topic: str, partition: int, timestamp_us: int) -> int:

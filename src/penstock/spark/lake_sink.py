@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 from penstock.errors import InvalidInput, LakeConflict
 from penstock.log.files import DiskFiles
 from penstock.spark.lake import LakeFormat, open_lake
-from penstock.spark.lake_table import Change, LakeFile, new_file_name
-from penstock.spark.settling import settle
+from penstock.spark.lake_table import LakeFile, TableChange, new_file_name
+from penstock.spark.warm_up import freeze_loaded_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -123,7 +123,7 @@ class LakeWriter(DataSourceArrowWriter):
         self._good, self._bad = _schemas(schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        settle()
+        freeze_loaded_modules()
         good = _Files(open_lake(self._job.table, self._job.format).staged_folder(), self._good)
         bad = None
         if self._job.bad_table:
@@ -165,7 +165,7 @@ class LakeWriter(DataSourceArrowWriter):
                     "pipeline archives the same topic. Run one of them."
                 )
             removed = job.removed if folder == job.table else ()
-            lake.commit(Change(schema, files, removed, job.topic, job.ends, rules))
+            lake.commit(TableChange(schema, files, removed, job.topic, job.ends, rules))
         if job.counted:
             with open(job.counted, "w") as file:
                 file.write(str(sum(f.rows for _, _, files in tables for f in files)))

@@ -31,7 +31,7 @@ class LakeFile(msgspec.Struct, frozen=True):
     offset_max: int = 0
 
 
-class Change(msgspec.Struct, frozen=True):
+class TableChange(msgspec.Struct, frozen=True):
     """What one commit does to a table."""
 
     schema: pa.Schema
@@ -68,7 +68,7 @@ class Lake(Protocol):
 
     def files(self) -> list[LakeFile]: ...
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         """All of it or nothing. LakeConflict if since the last look at the table somebody else has
         brought the same partitions on, or replaced the same files."""
         ...

@@ -14,8 +14,8 @@ import pyarrow as pa
 from penstock.errors import LakeConflict
 from penstock.log.files import DiskFiles, write_synced
 from penstock.spark.lake_table import (
-    Change,
     LakeFile,
+    TableChange,
     changed_type,
     check_removed,
     is_ours,
@@ -63,7 +63,7 @@ class ParquetLake:
         self._look()
         return self._kept()
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         self._files.make_folder(os.path.join(self.folder, COMMITS))
         commit = _Commit(
             list(change.added),

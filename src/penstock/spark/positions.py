@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.errors import InvalidInput
-from penstock.spark.bounds import Bounds, Range
+from penstock.spark.bounds import DurableRange, Range
 from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, Subscription
-from penstock.spark.place import Place
+from penstock.spark.topic_reader import TopicReader
 
 
-def present(place: Place, subscription: Subscription) -> dict[str, dict[int, Bounds]]:
+def present(place: TopicReader, subscription: Subscription) -> dict[str, dict[int, DurableRange]]:
     """The partitions that a query reads, as they are now."""
     found = {}
     for topic in subscription.chosen(place.topics()):
@@ -24,7 +24,9 @@ def present(place: Place, subscription: Subscription) -> dict[str, dict[int, Bou
     return found
 
 
-def resolve(place: Place, now: dict[str, dict[int, Bounds]], position: Position) -> Offsets:
+def resolve(
+    place: TopicReader, now: dict[str, dict[int, DurableRange]], position: Position
+) -> Offsets:
     """The offset of each partition that a position means."""
     for topic, each in {**position.offsets, **position.times_us}.items():
         for partition in each:
@@ -47,7 +49,9 @@ def ranges(starts: Offsets, ends: Offsets) -> Iterator[Range]:
             yield Range(topic, partition, starts[topic][partition], end)
 
 
-def _resolve(place: Place, topic: str, partition: int, bounds: Bounds, position: Position) -> int:
+def _resolve(
+    place: TopicReader, topic: str, partition: int, bounds: DurableRange, position: Position
+) -> int:
     offset = position.offsets.get(topic, {}).get(partition)
     time_us = position.times_us.get(topic, {}).get(partition)
     if offset is None and time_us is None:

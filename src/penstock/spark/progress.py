@@ -16,7 +16,7 @@ from contextlib import suppress
 import msgspec
 
 from penstock.log.files import DiskFiles, write_durably
-from penstock.spark.connecting import connected
+from penstock.spark.connect import connected
 from penstock.spark.options import Offsets, Target
 
 FOLDER = "progress"

@@ -32,7 +32,7 @@ from penstock.durations import parse_ns
 from penstock.errors import InvalidInput
 from penstock.log.files import DiskFiles
 from penstock.spark.columns import COLUMNS, ColumnMaker, read_schema
-from penstock.spark.connecting import connected
+from penstock.spark.connect import connected
 from penstock.spark.options import ReadOptions
 
 _logger = logging.getLogger("penstock.spark")

@@ -12,13 +12,13 @@ import penstock
 from penstock.errors import OffsetOutOfRange
 from penstock.log.base import Batches
 from penstock.log.reader import Int64s
-from penstock.spark.bounds import Bounds
+from penstock.spark.bounds import DurableRange
 
 READ_BYTES = 4 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Server:
+class ServerReader:
     """The topics of one namespace of a server. Sizes are estimated by the average message."""
 
     def __init__(self, url: str, namespace: str, api_key: str) -> None:
@@ -29,11 +29,11 @@ class Server:
     def topics(self) -> list[str]:
         return list(self._client.topics())
 
-    def bounds(self, topic: str) -> dict[int, Bounds]:
+    def bounds(self, topic: str) -> dict[int, DurableRange]:
         found = {}
         for each in self._client.stats(topic).partitions:
             # What a replica or a disk has not confirmed may yet be lost, and come back otherwise.
-            found[each.partition] = Bounds(each.start, max(each.start, each.durable_end))
+            found[each.partition] = DurableRange(each.start, max(each.start, each.durable_end))
             count = max(1, each.end - each.start)
             self._bytes_each[topic, each.partition] = each.size_bytes / count
         return found

@@ -22,11 +22,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidInput
-from penstock.spark.connecting import connected
+from penstock.spark.connect import connected
 from penstock.spark.options import WriteOptions
 from penstock.spark.outgoing import check_schema, to_messages
-from penstock.spark.settling import settle
 from penstock.spark.staging import Staging
+from penstock.spark.warm_up import freeze_loaded_modules
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
@@ -103,7 +103,7 @@ class BatchWriter(DataSourceArrowWriter):
 def _stage(
     options: WriteOptions, sink: str, batch: int, task: int, rows: Iterator[pa.RecordBatch]
 ) -> Staged:
-    settle()
+    freeze_loaded_modules()
     now_us = time.time_ns() // 1000
     messages = (to_messages(each, options.topic, now_us) for each in rows if len(each))
     return Staged(sink, batch, Staging(options.staging, sink).stage(batch, task, messages))

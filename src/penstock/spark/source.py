@@ -13,7 +13,7 @@ from penstock.spark.columns import read_schema
 from penstock.spark.options import parse_read_options, parse_target, parse_write_options
 from penstock.spark.queue_read import QueueReader, queue_schema
 from penstock.spark.sink import BatchWriter, StreamWriter
-from penstock.spark.stream_read import StreamReader
+from penstock.spark.stream_read import MicroBatchReader
 
 
 class PenstockDataSource(DataSource):
@@ -43,12 +43,12 @@ class PenstockDataSource(DataSource):
         kind = FilteringReader if options.pushdown else BatchReader
         return kind(options, schema)
 
-    def streamReader(self, schema: StructType) -> StreamReader | QueueReader:
+    def streamReader(self, schema: StructType) -> MicroBatchReader | QueueReader:
         options = parse_read_options(self.options)
         given = [name for name in self.options if name.lower().startswith("ending")]
         if given:
             raise InvalidInput(f"{given[0]} is for batch reads: a stream has no end")
-        return QueueReader(options, schema) if options.queue else StreamReader(options, schema)
+        return QueueReader(options, schema) if options.queue else MicroBatchReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         return BatchWriter(parse_write_options(self.options), schema, overwrite)

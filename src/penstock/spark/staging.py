@@ -43,7 +43,7 @@ _PIECE_BYTES = 8 << 20
 _PAGE = 10_000
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class StagedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What a batch is: files of rows in order, and what their numbering depends on."""
 
     files: list[str]
@@ -116,29 +116,29 @@ class Staging:
         """Leave nothing behind; for a sink that never comes back."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _decision(self, batch: int) -> Decision | None:
+    def _decision(self, batch: int) -> StagedBatch | None:
         try:
             data = self._files.read(os.path.join(self._folder, f"{batch}.json"))
         except FileNotFoundError:
             return None
-        return msgspec.json.decode(data, type=Decision)
+        return msgspec.json.decode(data, type=StagedBatch)
 
-    def _decide(self, batch: int, files: list[str], client: Any) -> Decision:
+    def _decide(self, batch: int, files: list[str], client: Any) -> StagedBatch:
         files = sorted(filter(None, files))
         settings: dict[str, Any] = {}
-        for table in self._tables(batch, Decision(files=files, partitions={})):
+        for table in self._tables(batch, StagedBatch(files=files, partitions={})):
             for topic, rows in _by_topic(table):
                 if topic not in settings:
                     settings[topic] = client.describe_topic(topic)
                 _check(topic, rows, settings[topic])
         partitions = {topic: each.partitions for topic, each in settings.items()}
-        decision = Decision(files=files, partitions=partitions)
+        decision = StagedBatch(files=files, partitions=partitions)
         self._files.make_folder(self._folder)
         path = os.path.join(self._folder, f"{batch}.json")
         write_durably(self._files, path, msgspec.json.encode(decision))
         return decision
 
-    def _tables(self, batch: int, decision: Decision) -> Iterator[pa.RecordBatch]:
+    def _tables(self, batch: int, decision: StagedBatch) -> Iterator[pa.RecordBatch]:
         for name in decision.files:
             path = os.path.join(self._folder, str(batch), name)
             if not os.path.exists(path):
@@ -160,7 +160,7 @@ class Staging:
 class _Publication:
     """Sends the rows of a decision, each with the number that it always has."""
 
-    def __init__(self, sink: str, batch: int, decision: Decision, again: bool) -> None:
+    def __init__(self, sink: str, batch: int, decision: StagedBatch, again: bool) -> None:
         digest = hashlib.sha256(sink.encode()).digest()
         self._producer_id = (int.from_bytes(digest[:8], "big") >> 2) + 1
         self._batch = batch

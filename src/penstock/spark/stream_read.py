@@ -25,13 +25,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidInput, LogError, PenstockError, TopicNotFound
-from penstock.spark.bounds import Bounds, Range, cut, limited_by_bytes, limited_by_count
+from penstock.spark.bounds import DurableRange, Range, cut, limited_by_bytes, limited_by_count
 from penstock.spark.columns import arrow_schema
 from penstock.spark.options import Offsets, Position, ReadOptions
-from penstock.spark.place import Place, open_place
 from penstock.spark.positions import present, ranges, resolve
 from penstock.spark.progress import commit_progress
-from penstock.spark.reading import RangeReader, Split
+from penstock.spark.range_read import RangeReader, Split
+from penstock.spark.topic_reader import TopicReader, open_topic_reader
 
 _logger = logging.getLogger("penstock.spark")
 
@@ -44,7 +44,7 @@ _ATTEMPTS = 5
 _PAUSE_S = 0.2
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans micro-batches and reads their parts.
 
     Planning happens in one process for the life of a query; the tasks, and the planning of a
@@ -56,8 +56,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise InvalidInput("tier=lake+log is for batch reads: a stream begins in the log")
         self._options = options
         self._reader = RangeReader(options.target, arrow_schema(schema), options.fail_on_data_loss)
-        self._opened: Place | None = None
-        self._last: dict[str, dict[int, Bounds]] | None = None
+        self._opened: TopicReader | None = None
+        self._last: dict[str, dict[int, DurableRange]] | None = None
         self._committed: Offsets | None = None
 
     # What Spark calls to plan.
@@ -131,13 +131,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Inside.
 
     @property
-    def _place(self) -> Place:
+    def _place(self) -> TopicReader:
         """Opened when something is planned: this object is also sent to tasks, which plan not."""
         if self._opened is None:
-            self._opened = open_place(self._options.target)
+            self._opened = open_topic_reader(self._options.target)
         return self._opened
 
-    def _present(self) -> dict[str, dict[int, Bounds]]:
+    def _present(self) -> dict[str, dict[int, DurableRange]]:
         """The partitions now. What passes is tried again: an error here ends the query."""
         for attempt in range(_ATTEMPTS):
             try:
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise AssertionError
 
     def _begins(
-        self, starts: Offsets, now: dict[str, dict[int, Bounds]]
+        self, starts: Offsets, now: dict[str, dict[int, DurableRange]]
     ) -> tuple[Offsets, Offsets]:
         """Where the next batch begins, and that of partitions where no batch has been."""
         begins = {topic: dict(each) for topic, each in starts.items()}
@@ -178,11 +178,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     newly.setdefault(topic, {})[partition] = bounds.start
         return begins, newly
 
-    def _bounds_reaching(self, topic: str, partition: int, offset: int) -> Bounds:
+    def _bounds_reaching(self, topic: str, partition: int, offset: int) -> DurableRange:
         """The bounds of a partition, looked at again if they end too early: a broker that starts at
         this moment may be writing down where they are."""
         for _ in range(_ATTEMPTS):
-            bounds = self._place.bounds(topic).get(partition, Bounds(0, 0))
+            bounds = self._place.bounds(topic).get(partition, DurableRange(0, 0))
             if bounds.end >= offset:
                 break
             time.sleep(_PAUSE_S)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import InvalidInput
-from penstock.spark.bounds import Bounds, Range
+from penstock.spark.bounds import DurableRange, Range
 from penstock.spark.lake import found_lake, table_of
 from penstock.spark.lake_table import Lake, LakeFile
 from penstock.spark.options import EARLIEST, LATEST, ReadOptions
@@ -39,10 +39,10 @@ class LakePart(NamedTuple):
     """Only messages from a time on, and before another; the log knows no offset for them."""
 
 
-class History:
+class ArchivedTopics:
     """What the tables of an archive have of the topics that are read."""
 
-    def __init__(self, options: ReadOptions, now: dict[str, dict[int, Bounds]]) -> None:
+    def __init__(self, options: ReadOptions, now: dict[str, dict[int, DurableRange]]) -> None:
         self._options = options
         self._now = now
         self._archived: dict[str, dict[int, int | None]] = {}
@@ -57,7 +57,7 @@ class History:
             lakes += _bad(table) if lakes else []
             self._files[topic] = [(lake.folder, each) for lake in lakes for each in lake.files()]
 
-    def _main(self, table: str, partitions: dict[int, Bounds]) -> list[Lake]:
+    def _main(self, table: str, partitions: dict[int, DurableRange]) -> list[Lake]:
         """That of a topic. One that was never archived has none; if its log has all of it, that is
         no harm."""
         try:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.log.base import Damage
+from penstock.model.dead_letters import Letter, LetterPage, Origin
 from penstock.model.groups import (
     Fetched,
     FetchedPart,
@@ -20,7 +21,6 @@ from penstock.model.groups import (
     group_of,
     group_view,
 )
-from penstock.model.letters import Letter, LetterPage, Origin
 from penstock.model.messages import DelayedMessage, DelayedPage, MessagePage
 from penstock.model.values import (
     HeaderValue,
@@ -277,7 +277,7 @@ def _delayed_page_of(seen: DelayedPageView) -> DelayedPage:
     return DelayedPage(delayed=delayed, next=seen.next)
 
 
-class Form(NamedTuple):
+class JsonForm(NamedTuple):
     """What a type looks like in JSON, and the way there and back."""
 
     kind: Any
@@ -290,15 +290,15 @@ def _itself(value: Any) -> Any:
 
 
 _FORMS = {
-    Letter: Form(LetterView, letter_view, letter_of),
-    LetterPage: Form(LetterPageView, _letter_page_view, _letter_page_of),
-    DelayedPage: Form(DelayedPageView, _delayed_page_view, _delayed_page_of),
-    StreamGroup: Form(StreamGroupView, group_view, group_of),
+    Letter: JsonForm(LetterView, letter_view, letter_of),
+    LetterPage: JsonForm(LetterPageView, _letter_page_view, _letter_page_of),
+    DelayedPage: JsonForm(DelayedPageView, _delayed_page_view, _delayed_page_of),
+    StreamGroup: JsonForm(StreamGroupView, group_view, group_of),
     # A page that goes as columns is not made from its JSON form: see `page_of`.
-    MessagePage: Form(MessagePageView, page_view, _itself),
+    MessagePage: JsonForm(MessagePageView, page_view, _itself),
 }
 
 
-def form_of(kind: Any) -> Form:
+def form_of(kind: Any) -> JsonForm:
     """How values of a type are written in JSON; most of them as they are."""
-    return _FORMS.get(kind) or Form(kind, _itself, _itself)
+    return _FORMS.get(kind) or JsonForm(kind, _itself, _itself)

@@ -12,7 +12,7 @@ from penstock.client.client import Client
 from penstock.clock import ManualClock
 from penstock.errors import TopicNotFound
 from penstock.worker.calls import Caller
-from penstock.worker.dispatch import Dispatcher
+from penstock.worker.dispatch import HandlerRouter
 from penstock.worker.handlers import Delivery
 from penstock.worker.jobs import Job
 from penstock.worker.outcomes import Outcome, Verdict, outcome_of
@@ -47,7 +47,7 @@ class BenchFeeder:
         self._topic, self._group = consumers[0].topic, consumers[0].group
         self._batch = consumers[0].batch
         self._callers = {caller.consumer: caller for caller in callers}
-        self._dispatcher = Dispatcher(consumers)
+        self._dispatcher = HandlerRouter(consumers)
         self._throttles = {consumer: throttles(consumer.rate_limits) for consumer in consumers}
         self._waiting: list[tuple[int, Job, int]] = []
         """For their rate limits: the moment at which each passes, and how many it has passed."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.worker.consumers import Consumer
 
 
-class Dispatcher:
+class HandlerRouter:
     """A filter counts first, in the order of the handlers, then the tag of the body, and last the
     handler that has neither."""
 

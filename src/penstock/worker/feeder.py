@@ -18,7 +18,7 @@ from penstock.clock import Clock
 from penstock.errors import DeliveryError, PenstockError
 from penstock.worker.calls import Caller
 from penstock.worker.consumers import Consumer
-from penstock.worker.dispatch import Dispatcher
+from penstock.worker.dispatch import HandlerRouter
 from penstock.worker.jobs import Job
 from penstock.worker.leases import LeaseKeeper
 from penstock.worker.outcomes import ACKED, Outcome, outcome_of
@@ -67,7 +67,7 @@ class Feeder:
         self._retries_max = retries_max  # of the topic, as it was when the app started
         self._callers = {caller.consumer: caller for caller in callers}
         self._throttles = {c: throttles(c.rate_limits) for c in consumers if c.rate_limits}
-        self._dispatcher = Dispatcher(consumers)
+        self._dispatcher = HandlerRouter(consumers)
         self._in_hand: set[Job] = set()
         self._changed = asyncio.Event()  # something is no longer in hand
         self._slots: set[asyncio.Task[None]] = set()

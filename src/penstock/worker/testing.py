@@ -24,7 +24,7 @@ from penstock.clock import ManualClock
 from penstock.durations import Duration, parse_ns
 from penstock.errors import InvalidInput
 from penstock.log.memory_engine import MemoryEngine
-from penstock.model.letters import Letter
+from penstock.model.dead_letters import Letter
 from penstock.model.published import Delayed, Published
 from penstock.worker.bench_feeders import BenchFeeder, BenchStream, Handled
 from penstock.worker.bodies import encode

@@ -16,7 +16,7 @@ from penstock.broker.api import Api
 from penstock.broker.broker import Broker
 from penstock.client.client import AsyncClient, Client
 from penstock.client.connect import connect_http, connect_http_async
-from penstock.client.http.connecting import HttpConfig
+from penstock.client.http.connect import HttpConfig
 from penstock.client.local_link import LocalLink
 from penstock.model.names import TopicName
 from tests.integration.server.running import RunningServer

@@ -10,8 +10,8 @@ import pytest
 from penstock.errors import FormatOutdated, FormatUnknown, LogError
 from penstock.log.inspect import find_logs, inspect_log
 from penstock.log.local import LocalLog
-from penstock.log.look import Options
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
+from penstock.log.segment_scan import Options
 from penstock.spark.folder import DataFolder
 from tests.first_version import unpack
 from tests.integration.broker.world import World

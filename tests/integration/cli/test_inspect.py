@@ -15,7 +15,7 @@ import pytest
 from penstock.config import LogConfig
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch
-from penstock.record.writing import Writer
+from penstock.record.writing import FrameProducer
 
 CONFIG = LogConfig(segment_bytes=16 << 10, free_bytes_min=0, codec="zstd")
 
@@ -61,7 +61,7 @@ def data(tmp_path: Path) -> Path:
             for i in range(40):
                 values = [f'{{"order": {i * 50 + row}, "state": "new"}}' for row in range(50)]
                 keys = [f"customer-{row}" for row in range(50)]
-                log.append(Batch.build(values, keys=keys), Writer(7, i * 50))
+                log.append(Batch.build(values, keys=keys), FrameProducer(7, i * 50))
     return tmp_path
 
 

@@ -16,7 +16,7 @@ from penstock.config import LogConfig
 from penstock.log.base import Batches
 from penstock.log.inspect import inspect_log
 from penstock.log.local import LocalLog
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch, Message
 from penstock.record.frame import HEADER_BYTES

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from penstock.delivery.lanes import WEIGHTS, Lane, Lanes, Turns
+from penstock.delivery.lanes import WEIGHTS, DeficitRoundRobin, Lane, Lanes
 from penstock.delivery.offsets import EMPTY, Offsets
 from penstock.delivery.queue import GroupQueue, Policy
 from penstock.delivery.state import GroupState
@@ -127,7 +127,7 @@ def test_lanes_without_traffic_are_asked_about_together() -> None:
     assert lanes.cursors == (10, 10, 0, 10, 10)
 
 
-# Turns.
+# DeficitRoundRobin.
 
 
 class Backlog:
@@ -147,14 +147,14 @@ class Backlog:
     def ready(self) -> int:
         return sum(1 << priority for priority, count in enumerate(self.counts) if count)
 
-    def share(self, turns: Turns, count: int) -> list[int]:
+    def share(self, turns: DeficitRoundRobin, count: int) -> list[int]:
         self.drawn = []
         turns.share(count, self.ready, self.draw)
         return [self.drawn.count(priority) for priority in range(5)]
 
 
 def test_singles_are_shared_by_the_weights() -> None:
-    turns, backlog = Turns(), Backlog(*[10_000] * 5)
+    turns, backlog = DeficitRoundRobin(), Backlog(*[10_000] * 5)
     for _ in range(1000):
         turns.share(1, backlog.ready, backlog.draw)
 
@@ -162,17 +162,23 @@ def test_singles_are_shared_by_the_weights() -> None:
 
 
 def test_a_large_receive_is_shared_by_the_weights() -> None:
-    assert Backlog(*[100_000] * 5).share(Turns(), 10_000) == [5000, 2500, 1500, 700, 300]
+    assert Backlog(*[100_000] * 5).share(DeficitRoundRobin(), 10_000) == [
+        5000,
+        2500,
+        1500,
+        700,
+        300,
+    ]
 
 
 def test_lanes_that_have_less_leave_their_share_to_the_others() -> None:
-    assert Backlog(5, 0, 1000, 0, 1000).share(Turns(), 100) == [5, 0, 80, 0, 15]
-    assert Backlog(5, 0, 3, 0, 0).share(Turns(), 100) == [5, 0, 3, 0, 0]
-    assert Backlog(0, 0, 0, 0, 0).share(Turns(), 100) == [0, 0, 0, 0, 0]
+    assert Backlog(5, 0, 1000, 0, 1000).share(DeficitRoundRobin(), 100) == [5, 0, 80, 0, 15]
+    assert Backlog(5, 0, 3, 0, 0).share(DeficitRoundRobin(), 100) == [5, 0, 3, 0, 0]
+    assert Backlog(0, 0, 0, 0, 0).share(DeficitRoundRobin(), 100) == [0, 0, 0, 0, 0]
 
 
 def test_nothing_starves_under_a_flood_of_critical_messages() -> None:
-    turns, backlog = Turns(), Backlog(10_000, 0, 0, 0, 100)
+    turns, backlog = DeficitRoundRobin(), Backlog(10_000, 0, 0, 0, 100)
     for _ in range(530):
         turns.share(1, backlog.ready, backlog.draw)
 
@@ -181,7 +187,7 @@ def test_nothing_starves_under_a_flood_of_critical_messages() -> None:
 
 
 def test_an_idle_lane_keeps_one_round_and_no_more() -> None:
-    turns, backlog = Turns(), Backlog(0, 0, 100_000, 0, 0)
+    turns, backlog = DeficitRoundRobin(), Backlog(0, 0, 100_000, 0, 0)
     backlog.share(turns, 50_000)
     backlog.counts[0] = 10_000
 
@@ -192,7 +198,7 @@ def test_an_idle_lane_keeps_one_round_and_no_more() -> None:
 
 
 def test_lanes_that_ran_dry_in_a_large_receive_save_nothing_up() -> None:
-    turns, backlog = Turns(), Backlog(60, 0, 60, 0, 0)
+    turns, backlog = DeficitRoundRobin(), Backlog(60, 0, 60, 0, 0)
     assert backlog.share(turns, 5000) == [60, 0, 60, 0, 0]
     backlog.counts = [10_000, 0, 10_000, 0, 0]
 
@@ -204,7 +210,7 @@ def test_lanes_that_ran_dry_in_a_large_receive_save_nothing_up() -> None:
     st.lists(st.integers(1, 400), max_size=20),
 )
 def test_whatever_is_there_is_handed_out(counts: list[int], asks: list[int]) -> None:
-    turns, backlog = Turns(), Backlog(*counts)
+    turns, backlog = DeficitRoundRobin(), Backlog(*counts)
     for ask in asks:
         there = sum(backlog.counts)
         assert sum(backlog.share(turns, ask)) == min(ask, there)

@@ -14,7 +14,7 @@ from penstock.errors import (
 )
 from penstock.group.assignment import TopicPartition
 from penstock.group.coordinator import Coordinator, Effects
-from penstock.group.events import Committed, GenerationsReserved, GroupState, fold
+from penstock.group.events import Committed, GenerationsReserved, StreamGroupState, fold
 from penstock.group.session import Standing
 
 SECOND = 1_000_000_000
@@ -499,7 +499,7 @@ def test_a_reservation_that_could_not_be_written_comes_again(group: Coordinator)
 
 
 def test_offsets_past_the_end_of_a_shortened_log_are_drawn_back() -> None:
-    state = GroupState(offsets={T0: Committed(100, "note"), T1: Committed(100)})
+    state = StreamGroupState(offsets={T0: Committed(100, "note"), T1: Committed(100)})
     group = Coordinator("g", {"t": 4}, state)
 
     event = group.truncated({T0: 90, T1: 100, T2: 5})

@@ -15,8 +15,8 @@ from penstock.group.events import (
     Event,
     GenerationsReserved,
     GroupDeleted,
-    GroupState,
     OffsetsCommitted,
+    StreamGroupState,
     TopicForgotten,
     decode,
     decode_snapshot,
@@ -80,7 +80,7 @@ def test_a_snapshot_and_what_follows_it_make_the_same_state(
 
 def test_a_commit_leaves_other_partitions_alone() -> None:
     one, two = TopicPartition("orders", 1), TopicPartition("orders", 2)
-    state = GroupState()
+    state = StreamGroupState()
 
     state.apply(OffsetsCommitted("g", {one: Committed(5), two: Committed(6)}))
     state.apply(OffsetsCommitted("g", {one: Committed(4)}))

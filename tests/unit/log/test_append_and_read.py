@@ -14,11 +14,11 @@ from penstock.config import LogConfig
 from penstock.errors import InvalidInput, LogClosed, MessageTooLarge, OffsetOutOfRange
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.record.batch import Batch
 from penstock.record.frame import EXPIRES
 from penstock.record.schema import READ_SCHEMA
-from penstock.record.writing import Writer
+from penstock.record.writing import FrameProducer
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages, offsets, read_all, values
 from tests.unit.log.watched import WatchedFiles
@@ -186,7 +186,7 @@ def test_what_a_producer_says_is_in_the_headers_of_the_frames(open_log: Opener) 
     log = open_log(segment_bytes=4096)
     for sequence in range(0, 60, 2):
         batch = Batch.build([b"x" * 100] * 2)
-        log.append(batch, Writer(7, sequence, producer_epoch=1, term=3))
+        log.append(batch, FrameProducer(7, sequence, producer_epoch=1, term=3))
     assert len(log.segments) > 1
     headers = list(log.headers(5))
     assert [h.base_offset for h in headers] == list(range(4, 60, 2))

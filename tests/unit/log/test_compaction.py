@@ -17,7 +17,7 @@ from penstock.log.commit import ManualCommitter
 from penstock.log.compact import TOMBSTONE_US
 from penstock.log.local import LocalLog
 from penstock.record.batch import Batch, Message
-from penstock.record.writing import Writer
+from penstock.record.writing import FrameProducer
 from tests.segment_file import frames_of
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages, offsets, read_all, values
@@ -151,7 +151,7 @@ def test_small_frames_are_merged_and_small_segments_with_them(
 def test_large_frames_stay_as_they_are_byte_for_byte(open_log: Opener) -> None:
     log = open_log(segment_bytes=1 << 20)
     for _ in range(4):
-        log.append(Batch.build([random.Random(1).randbytes(100_000)]), Writer(7))
+        log.append(Batch.build([random.Random(1).randbytes(100_000)]), FrameProducer(7))
         log.append(Batch.build(["gone"], expires_at_us=1))
     log.roll()
     log.compact(NOW_US)

@@ -11,7 +11,7 @@ from penstock.clock import ManualClock
 from penstock.config import LogConfig
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.record.batch import Batch
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import messages

@@ -10,7 +10,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import LogFailed
 from penstock.log.commit import BackgroundCommitter, ManualCommitter
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.record.batch import Batch
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import values

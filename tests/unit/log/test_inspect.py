@@ -15,11 +15,11 @@ from penstock.log.files import DiskFiles
 from penstock.log.index import decode as decode_index
 from penstock.log.inspect import find_logs, inspect_log, inspect_segment, segment_bytes
 from penstock.log.local import LocalLog
-from penstock.log.look import Options
-from penstock.log.marks import encode_mark
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.log.report import Finding, LogReport, Totals
 from penstock.log.segment_header import SEGMENT_HEADER_BYTES
+from penstock.log.segment_scan import Options
+from penstock.log.watermarks import encode_mark
 from penstock.record.batch import Batch
 from penstock.record.frame import HEADER_BYTES, VERSION
 from tests.segment_file import frames_of, salt_of

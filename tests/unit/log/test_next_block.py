@@ -1,6 +1,6 @@
 """Priorities in the index: a lane finds its next message without reading what lies between."""
 
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.log.reader import SegmentReader
 from penstock.record.batch import Batch
 from penstock.record.schema import ALL_PRIORITIES, Priority

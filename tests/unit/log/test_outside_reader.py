@@ -11,7 +11,7 @@ from penstock.config import LogConfig
 from penstock.errors import LogNotFound, OffsetOutOfRange
 from penstock.log.files import DiskFiles
 from penstock.log.local import LocalLog
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.log.segment import segment_name
 from penstock.record.batch import Batch
 from penstock.record.frame import HEADER_BYTES

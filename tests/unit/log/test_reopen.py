@@ -7,7 +7,7 @@ import pytest
 from penstock.errors import DiskFull, LogError, LogFailed, LogNotFound
 from penstock.log.inspect import inspect_log
 from penstock.log.local import LocalLog
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.log.segment import segment_name
 from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch

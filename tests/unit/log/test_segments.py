@@ -7,7 +7,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.log.segment import (
     Broken,
-    Found,
+    ValidFrame,
     is_index_name,
     parse_segment_name,
     segment_name,
@@ -151,16 +151,18 @@ def segment_of(open_log: Opener, folder: Path, *batches: list[str]) -> bytearray
     return bytearray((folder / segment_name(0)).read_bytes())
 
 
-def walked(data: bytearray | bytes) -> list[Found | Broken]:
+def walked(data: bytearray | bytes) -> list[ValidFrame | Broken]:
     return list(walk(memoryview(data), salt_of(data), 0))
 
 
 def test_a_walk_meets_every_frame_in_order(open_log: Opener, folder: Path) -> None:
     data = segment_of(open_log, folder, ["a", "b"], ["c"], ["d"])
     items = walked(data)
-    assert [type(item) for item in items] == [Found] * 3
-    assert [item.header.base_offset for item in items if isinstance(item, Found)] == [0, 2, 3]
-    ends = [item.position + item.header.frame_bytes for item in items if isinstance(item, Found)]
+    assert [type(item) for item in items] == [ValidFrame] * 3
+    assert [item.header.base_offset for item in items if isinstance(item, ValidFrame)] == [0, 2, 3]
+    ends = [
+        item.position + item.header.frame_bytes for item in items if isinstance(item, ValidFrame)
+    ]
     assert ends[-1] == len(data)
 
 
@@ -172,10 +174,10 @@ def test_a_walk_goes_on_after_a_damaged_frame(open_log: Opener, folder: Path, wh
     data[second.position + at] ^= 0xFF
     first, broken, third = walked(data)
     assert isinstance(broken, Broken)
-    assert isinstance(third, Found)
+    assert isinstance(third, ValidFrame)
     assert (broken.position, broken.next_position) == (second.position, third.position)
     assert (broken.first_offset, broken.next_offset) == (2, 3)
-    assert isinstance(first, Found)
+    assert isinstance(first, ValidFrame)
 
 
 def test_a_walk_tells_of_a_frame_that_is_not_there(open_log: Opener, folder: Path) -> None:
@@ -185,14 +187,14 @@ def test_a_walk_tells_of_a_frame_that_is_not_there(open_log: Opener, folder: Pat
     _, broken, found = walked(data)
     assert isinstance(broken, Broken)
     assert (broken.first_offset, broken.next_offset, broken.reason) == (2, 3, "frames are missing")
-    assert isinstance(found, Found)
+    assert isinstance(found, ValidFrame)
 
 
 def test_a_frame_that_comes_twice_is_broken_the_second_time(open_log: Opener, folder: Path) -> None:
     data = segment_of(open_log, folder, ["a"], ["b"])
     length = walked(data)[1].position
     items = walked(data + data[length:])
-    assert [type(item) for item in items] == [Found, Found, Broken]
+    assert [type(item) for item in items] == [ValidFrame, ValidFrame, Broken]
 
 
 @pytest.mark.parametrize("tail", [b"\x00" * 7, b"\x00" * 500, b"PNSK", b"PNSK" * 100, b"\xff" * 99])

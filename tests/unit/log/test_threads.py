@@ -10,7 +10,7 @@ import pytest
 from penstock.errors import OffsetOutOfRange
 from penstock.log.commit import BackgroundCommitter
 from penstock.log.local import LocalLog
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.log.reader import SegmentReader
 from penstock.record.batch import Batch
 from tests.unit.log.conftest import Opener

@@ -9,7 +9,7 @@ from penstock.config import Retention
 from penstock.errors import OffsetOutOfRange
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.record.batch import Batch
 from tests.unit.log.conftest import Opener
 from tests.unit.log.reading import offsets, values

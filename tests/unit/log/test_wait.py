@@ -3,7 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from penstock.log.outside import LogReader
+from penstock.log.log_reader import LogReader
 from penstock.record.batch import Batch
 from tests.unit.log.conftest import Opener
 

@@ -13,7 +13,7 @@ from penstock.record import writing
 from penstock.record.batch import Batch
 from penstock.record.frame import CODECS, EXPIRES, Frame, decode, read_header, verify
 from penstock.record.schema import Priority, new_batch_ulid
-from penstock.record.writing import COMPRESS_BYTES_MIN, Writer, encode
+from penstock.record.writing import COMPRESS_BYTES_MIN, FrameProducer, encode
 from tests.unit.record.forge import dissect, mask_of
 from tests.unit.record.strategies import QUICK, Row, batch_of, rows, rows_of
 
@@ -67,18 +67,18 @@ def test_rows_that_are_left_survive_with_offsets_and_ids(
 def test_what_a_producer_and_a_leader_say_is_kept(
     producer_id: int, base_sequence: int, producer_epoch: int, term: int
 ) -> None:
-    by = Writer(producer_id, base_sequence, producer_epoch, term)
+    by = FrameProducer(producer_id, base_sequence, producer_epoch, term)
     header = again(Batch.build(["a"]), by=by).header
-    assert {name: getattr(header, name) for name in Writer._fields} == by._asdict()
+    assert {name: getattr(header, name) for name in FrameProducer._fields} == by._asdict()
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        {"by": Writer(producer_id=1 << 63)},
-        {"by": Writer(base_sequence=-(1 << 63) - 1)},
-        {"by": Writer(producer_epoch=-1)},
-        {"by": Writer(term=1 << 32)},
+        {"by": FrameProducer(producer_id=1 << 63)},
+        {"by": FrameProducer(base_sequence=-(1 << 63) - 1)},
+        {"by": FrameProducer(producer_epoch=-1)},
+        {"by": FrameProducer(term=1 << 32)},
         {"base_offset": 1 << 63},
     ],
     ids=str,

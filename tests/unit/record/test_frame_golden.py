@@ -12,7 +12,7 @@ import pytest
 
 from penstock.record.batch import Batch
 from penstock.record.frame import decode, read_header
-from penstock.record.writing import Writer, encode
+from penstock.record.writing import FrameProducer, encode
 from tests.unit.record.forge import HEADER_BYTES, dissect
 from tests.unit.record.strategies import Row, batch_of, rows_of
 
@@ -115,7 +115,7 @@ def test_a_frame_is_written_byte_for_byte_as_ever() -> None:
         batch,
         base_offset=7,
         ulid=ULID,
-        by=Writer(producer_id=42, producer_epoch=3, base_sequence=9, term=5),
+        by=FrameProducer(producer_id=42, producer_epoch=3, base_sequence=9, term=5),
     )
     assert frame.hex() == VALUES.hex()
 
@@ -142,7 +142,9 @@ def test_every_column_is_written_byte_for_byte_as_ever() -> None:
 
 
 def test_a_compacted_frame_is_written_byte_for_byte_as_ever() -> None:
-    frame = written(compacted(), base_offset=1000, span=5, ulid=ULID + (1 << 24), by=Writer(term=2))
+    frame = written(
+        compacted(), base_offset=1000, span=5, ulid=ULID + (1 << 24), by=FrameProducer(term=2)
+    )
     assert frame == golden("compacted")
 
 

@@ -18,7 +18,7 @@ from penstock.errors import GroupNotFound, InvalidInput
 from penstock.spark.bounds import Range
 from penstock.spark.lake import open_lake
 from penstock.spark.lake_sink import LakeWriter
-from penstock.spark.lake_table import Change
+from penstock.spark.lake_table import TableChange
 from penstock.spark.options import Target
 from penstock.spark.pipelines.archive import (
     Archived,
@@ -29,7 +29,7 @@ from penstock.spark.pipelines.archive import (
     archive,
     as_target,
 )
-from penstock.spark.place import open_place
+from penstock.spark.topic_reader import open_topic_reader
 from tests.inside import broker_of
 
 SCHEMA = pa.schema([("offset", pa.int64())])
@@ -56,8 +56,8 @@ def plan(
         for name, ends in (("good", good), ("bad", bad)):
             lakes.append(open_lake(str(tmp_path / name), "parquet"))
             if ends:
-                lakes[-1].commit(Change(SCHEMA, topic="orders", ends=ends))
-        with closing(open_place(Target(path=folder))) as place:
+                lakes[-1].commit(TableChange(SCHEMA, topic="orders", ends=ends))
+        with closing(open_topic_reader(Target(path=folder))) as place:
             parts, starts, again = _next_parts(
                 place, lakes, "orders", "orders", 1 << 30, lost.append
             )
@@ -126,7 +126,7 @@ def test_topics_of_two_namespaces_have_tables_of_their_own(folder: str, tmp_path
     ]
     assert len({job.topic for job in jobs}) == 3
     for job in jobs[:2]:
-        open_lake(job.table).commit(Change(SCHEMA, topic=job.topic, ends=job.ends))
+        open_lake(job.table).commit(TableChange(SCHEMA, topic=job.topic, ends=job.ends))
     assert not work(folder, lake).plan("orders")[1]
     assert not work(folder, lake).plan("a/orders")[1]
     assert not work(folder, lake, namespace="a").plan("orders")[1]
@@ -146,7 +146,7 @@ def ten(folder: str) -> str:
 def test_a_table_of_another_log_tells_the_group_nothing(ten: str, tmp_path: Path) -> None:
     """Or retention would drop what was never archived."""
     lake = tmp_path / "lake"
-    open_lake(str(lake / "t")).commit(Change(SCHEMA, topic="t", ends={0: 1000}))
+    open_lake(str(lake / "t")).commit(TableChange(SCHEMA, topic="t", ends={0: 1000}))
     with pytest.raises(InvalidInput, match="it is another log"):
         archive(None, ten, str(lake), ["t"])  # type: ignore[arg-type]
     with penstock.connect(ten) as ps, pytest.raises(GroupNotFound):
@@ -158,7 +158,7 @@ def test_what_a_group_is_told_again_is_on_stable_storage(
 ) -> None:
     """Who was killed before it told the group may have been killed before it synced the table."""
     lake = tmp_path / "lake"
-    open_lake(str(lake / "t")).commit(Change(SCHEMA, topic="t", ends={0: 10}))
+    open_lake(str(lake / "t")).commit(TableChange(SCHEMA, topic="t", ends={0: 10}))
     synced, sync = [], os.fsync
 
     def noted(fd: int) -> None:
@@ -178,7 +178,7 @@ def test_a_round_that_was_cut_short_wants_the_schema_that_it_had(ten: str, tmp_p
     lake = tmp_path / "lake"
     numbers, texts = [Field("n", "int", True)], [Field("n", "string", False)]
     bad = open_lake(str(lake / "t.bad"))
-    bad.commit(Change(SCHEMA, topic="t", ends={0: 4}, rules=_number_of(numbers)))
+    bad.commit(TableChange(SCHEMA, topic="t", ends={0: 4}, rules=_number_of(numbers)))
     for fields in ([], texts):
         with pytest.raises(InvalidInput, match="with the same schema once more"):
             work(ten, lake, fields=fields).plan("t")
@@ -191,8 +191,8 @@ def test_a_round_that_was_cut_short_and_then_dropped_can_be_passed_over(
     ten: str, tmp_path: Path
 ) -> None:
     lake, numbers = tmp_path / "lake", [Field("n", "int", True)]
-    open_lake(str(lake / "t")).commit(Change(SCHEMA, topic="t", ends={0: 2}))
-    open_lake(str(lake / "t.bad")).commit(Change(SCHEMA, topic="t", ends={0: 5}))
+    open_lake(str(lake / "t")).commit(TableChange(SCHEMA, topic="t", ends={0: 2}))
+    open_lake(str(lake / "t.bad")).commit(TableChange(SCHEMA, topic="t", ends={0: 5}))
     with penstock.connect(ten) as ps:
         broker_of(ps).topic(ps._name("t")).partition(0).trim_to(7)
     job, parts = work(ten, lake, fields=numbers, fail_on_data_loss=False).plan("t")

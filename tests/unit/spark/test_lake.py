@@ -30,7 +30,7 @@ from penstock.errors import InvalidInput, LakeConflict
 from penstock.spark.delta_lake import DeltaLake
 from penstock.spark.lake import LakeFormat, found_lake, open_lake, remove_garbage
 from penstock.spark.lake_sink import LakeJob, LakeWriter
-from penstock.spark.lake_table import Change, LakeFile, new_file_name
+from penstock.spark.lake_table import LakeFile, TableChange, new_file_name
 from tests.unit.spark.crashing import die_at
 
 SCHEMA = StructType(
@@ -169,7 +169,7 @@ def test_bad_rows_that_are_there_are_not_written_again(tmp_path: Path, kind: Lak
     write(table, kind, None, 100)
     bad = open_lake(str(tmp_path / "bad"), kind)
     assert bad.archived("t", [0])[0] == 100
-    bad.commit(Change(pa.schema([("offset", pa.int64())]), topic="t", ends={0: 110}))
+    bad.commit(TableChange(pa.schema([("offset", pa.int64())]), topic="t", ends={0: 110}))
     with pytest.raises(LakeConflict, match="another pipeline"):
         write(table, kind, 100, 120)
     assert offsets_in(tmp_path / "bad", kind) == list(range(0, 100, 10))
@@ -182,12 +182,14 @@ def test_of_two_that_make_a_table_one_is_refused(tmp_path: Path, kind: LakeForma
     assert one.archived("t", [0]) == other.archived("t", [0]) == {0: None}
     assert elsewhere.archived("t", [1]) == {1: None}
     schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
-    one.commit(Change(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 9)], (), "t", {0: 9}))
+    one.commit(
+        TableChange(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 9)], (), "t", {0: 9})
+    )
     with pytest.raises(LakeConflict):
         other.commit(
-            Change(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 9)], (), "t", {0: 9})
+            TableChange(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 9)], (), "t", {0: 9})
         )
-    elsewhere.commit(Change(schema, topic="t", ends={1: 5}))
+    elsewhere.commit(TableChange(schema, topic="t", ends={1: 5}))
     assert [f.rows for f in open_lake(str(table), kind).files()] == [9]
     assert open_lake(str(table), kind).archived("t", [0, 1]) == {0: 9, 1: 5}
 
@@ -198,9 +200,9 @@ def test_of_two_commits_at_the_same_time_one_is_refused(tmp_path: Path, kind: La
     one, other = (open_lake(str(table), kind) for _ in range(2))
     assert one.archived("t", [0])[0] == other.archived("t", [0])[0] == 100
     schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
-    one.commit(Change(schema, topic="t", ends={0: 110}))
+    one.commit(TableChange(schema, topic="t", ends={0: 110}))
     with pytest.raises(LakeConflict):
-        other.commit(Change(schema, topic="t", ends={0: 120}))
+        other.commit(TableChange(schema, topic="t", ends={0: 120}))
     assert open_lake(str(table), kind).archived("t", [0])[0] == 110
 
 
@@ -215,10 +217,10 @@ def test_commits_at_the_same_time_that_do_not_touch_each_other_both_succeed(
     assert archive.archived("t", [0]) == {0: 100}
     old = [f.path for f in compaction.files()]
     assert late.files()
-    compaction.commit(Change(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 90)], old))
-    archive.commit(Change(schema, topic="t", ends={0: 110}))
+    compaction.commit(TableChange(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 90)], old))
+    archive.commit(TableChange(schema, topic="t", ends={0: 110}))
     with pytest.raises(LakeConflict):
-        late.commit(Change(schema, removed=old))
+        late.commit(TableChange(schema, removed=old))
     assert open_lake(str(table), kind).archived("t", [0]) == {0: 110}
     assert [f.rows for f in open_lake(str(table), kind).files()] == [90]
 
@@ -230,17 +232,17 @@ def test_how_far_a_table_is_is_said_of_one_moment(
     table = tmp_path / "t"
     schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
     mine, other = (open_lake(str(table), kind) for _ in range(2))
-    mine.commit(Change(schema, topic="t", ends={0: 10, 1: 10}))
+    mine.commit(TableChange(schema, topic="t", ends={0: 10, 1: 10}))
 
     def partitions() -> Iterator[int]:
         yield 0
         other.archived("t", [0])
-        other.commit(Change(schema, topic="t", ends={0: 20}))
+        other.commit(TableChange(schema, topic="t", ends={0: 20}))
         yield 1
 
     assert mine.archived("t", partitions()) == {0: 10, 1: 10}
     with pytest.raises(LakeConflict):
-        mine.commit(Change(schema, topic="t", ends={0: 15, 1: 15}))
+        mine.commit(TableChange(schema, topic="t", ends={0: 15, 1: 15}))
 
 
 def test_a_table_whose_maker_was_killed_before_its_first_commit_can_be_made(tmp_path: Path) -> None:
@@ -297,7 +299,7 @@ def test_a_table_with_a_checkpoint_syncs_no_more_than_readers_need(
 ) -> None:
     table, schema = tmp_path / "t", pa.schema([("offset", pa.int64())])
     for end in range(4):
-        open_lake(str(table)).commit(Change(schema, topic="t", ends={0: end}))
+        open_lake(str(table)).commit(TableChange(schema, topic="t", ends={0: end}))
         if end == 2:
             deltalake.DeltaTable(str(table)).create_checkpoint()
     synced.clear()
@@ -330,7 +332,7 @@ def test_a_round_that_was_cut_short_is_not_finished_by_other_rules(
     """Rows that were bad by the one and not by the other would be in both tables, or in none."""
     table = tmp_path / "t"
     bad, schema = open_lake(str(tmp_path / "bad"), kind), pa.schema([("offset", pa.int64())])
-    bad.commit(Change(schema, topic="t", ends={0: 100}, rules=1))
+    bad.commit(TableChange(schema, topic="t", ends={0: 100}, rules=1))
     assert (bad.rules("t"), bad.rules("other")) == (1, None)
     for rules, refused in ((2, True), (1, False)):
         writer = LakeWriter(job(table, kind, None, 100, rules), SCHEMA)
@@ -482,7 +484,7 @@ def test_what_readers_of_an_older_version_need_is_not_garbage_yet(tmp_path: Path
     old = lake.files()
     for each in old:
         os.utime(table / each.path, (0, 0))  # archived long ago, replaced just now
-    lake.commit(Change(pa.schema([("offset", pa.int64())]), removed=[f.path for f in old]))
+    lake.commit(TableChange(pa.schema([("offset", pa.int64())]), removed=[f.path for f in old]))
     assert remove_garbage(lake) == 0
     before = deltalake.DeltaTable(str(table), version=0).to_pyarrow_table()
     assert len(before) == 90

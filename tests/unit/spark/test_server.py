@@ -16,11 +16,11 @@ from penstock.errors import DataLost
 from penstock.spark.batch_read import BatchReader
 from penstock.spark.bounds import Range
 from penstock.spark.columns import arrow_schema, read_schema
-from penstock.spark.connecting import connected
+from penstock.spark.connect import connected
 from penstock.spark.options import Target, parse_read_options, parse_write_options
-from penstock.spark.reading import RangeReader
+from penstock.spark.range_read import RangeReader
 from penstock.spark.sink import BatchWriter
-from penstock.spark.stream_read import StreamReader
+from penstock.spark.stream_read import MicroBatchReader
 from tests.inside import broker_of
 from tests.integration.server.running import RunningServer
 from tests.unit.spark.damage import publish_and_damage
@@ -101,7 +101,7 @@ def test_a_stream_from_a_server_tells_its_group(ps: Client, url: str, durable: S
     options = parse_read_options(
         {"url": url, "subscribe": "orders", "startingOffsets": "earliest", "group": "lake"}
     )
-    reader = StreamReader(options, read_schema(False))
+    reader = MicroBatchReader(options, read_schema(False))
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert len(rows_of(reader, reader.partitions(start, end))) == 200

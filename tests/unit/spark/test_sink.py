@@ -27,8 +27,8 @@ import penstock
 from penstock.client.client import Client
 from penstock.errors import DataFolderInUse, InvalidInput, ProducerFenced, TopicNotFound
 from penstock.record.batch import Batch
-from penstock.spark import connecting
-from penstock.spark.connecting import connected
+from penstock.spark import connect
+from penstock.spark.connect import connected
 from penstock.spark.options import Target, parse_write_options
 from penstock.spark.outgoing import check_schema, to_messages
 from penstock.spark.sink import BatchWriter
@@ -353,7 +353,7 @@ def test_a_batch_write_leaves_nothing_behind_and_a_named_one_is_repeatable(out: 
 def test_a_folder_that_a_program_holds_cannot_be_written_to(
     ps: Client, folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(connecting, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(connect, "_PATIENCE_S", 0.1)
     with pytest.raises(DataFolderInUse), connected(Target(path=folder)):
         pass
     with pytest.raises(InvalidInput, match="no data folder"), connected(Target(path="/nowhere")):

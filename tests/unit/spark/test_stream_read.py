@@ -13,7 +13,7 @@ from penstock.client.client import Client
 from penstock.errors import DataLost, InvalidInput
 from penstock.spark.columns import read_schema
 from penstock.spark.options import parse_read_options
-from penstock.spark.stream_read import StreamReader
+from penstock.spark.stream_read import MicroBatchReader
 from tests.inside import broker_of
 from tests.unit.spark.rows import rows_of
 
@@ -25,7 +25,7 @@ class Query:
 
     def __init__(self, folder: str, log: list[str] | None = None, **options: str) -> None:
         given = parse_read_options({"path": folder, "subscribe": "orders", **options})
-        self.reader = StreamReader(given, read_schema(given.include_headers))
+        self.reader = MicroBatchReader(given, read_schema(given.include_headers))
         self.log = [] if log is None else log
         self.limit = self.reader.getDefaultReadLimit()
 
@@ -165,7 +165,7 @@ def test_partitions_and_topics_that_are_added_are_read_from_their_beginning(
 ) -> None:
     options = parse_read_options({"path": folder, "subscribePattern": "orders.*"})
     query = Query(folder)
-    query.reader = StreamReader(options, read_schema(False))
+    query.reader = MicroBatchReader(options, read_schema(False))
     assert list(query.batches()) == [[]]
     orders.alter_topic("orders", partitions=4)
     publish(orders, "a", "b", partition=3)

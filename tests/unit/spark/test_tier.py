@@ -16,13 +16,13 @@ import penstock
 from penstock.client.client import Client
 from penstock.errors import DataLost, InvalidInput
 from penstock.spark.batch_read import BatchReader
-from penstock.spark.bounds import Bounds, Range
+from penstock.spark.bounds import DurableRange, Range
 from penstock.spark.columns import read_schema
 from penstock.spark.delta_lake import DeltaLake
 from penstock.spark.lake_sink import LakeJob, LakeWriter
-from penstock.spark.lake_table import Change, LakeFile, new_file_name
+from penstock.spark.lake_table import LakeFile, TableChange, new_file_name
 from penstock.spark.options import parse_read_options
-from penstock.spark.tier import History
+from penstock.spark.tier import ArchivedTopics
 from tests.inside import broker_of
 from tests.unit.spark.rows import rows_of
 
@@ -130,14 +130,14 @@ def test_the_first_bad_rows_are_not_missed_while_they_are_archived(
 
     def late(self: DeltaLake, topic: str, partitions: Iterable[int]) -> dict[int, int | None]:
         monkeypatch.setattr(DeltaLake, "archived", archived)
-        change = Change(schema, [bad], topic="orders", ends={0: 62})
+        change = TableChange(schema, [bad], topic="orders", ends={0: 62})
         DeltaLake(str(lake / "orders.bad")).commit(change)
-        DeltaLake(str(lake / "orders")).commit(Change(schema, topic="orders", ends={0: 62}))
+        DeltaLake(str(lake / "orders")).commit(TableChange(schema, topic="orders", ends={0: 62}))
         return self.archived(topic, partitions)
 
     monkeypatch.setattr(DeltaLake, "archived", late)
     given = {"path": folder, "subscribe": "orders", "tier": "lake+log", "lake": str(lake)}
-    history = History(parse_read_options(given), {"orders": {0: Bounds(40, 100)}})
+    history = ArchivedTopics(parse_read_options(given), {"orders": {0: DurableRange(40, 100)}})
     rest, old = history.take(Range("orders", 0, 40, 100))
     assert rest == Range("orders", 0, 62, 100)
     assert {os.path.relpath(part.path, lake) for part in old} >= {f"orders.bad/{bad.path}"}
@@ -187,7 +187,7 @@ def test_a_topic_of_another_namespace_has_a_history_of_its_own(
     file = LakeFile(name, "2026-01-01", os.path.getsize(path), 4, 0, 3)
     schema = pa.schema([("offset", pa.int64())])
     DeltaLake(str(lake / "shop" / "orders")).commit(
-        Change(schema, [file], topic="shop/orders", ends={0: 4})
+        TableChange(schema, [file], topic="shop/orders", ends={0: 4})
     )
     assert found(folder, lake, namespace="shop") == orders(0, 10)
     full = [("shop/orders", offset) for offset in range(10)]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from penstock.client.http.protocol import Request
+from penstock.client.http.protocol import ServerRequest
 from penstock.client.http.retrying import JSON, RetryingClient, decode, encode
 from penstock.client.link import Link
 from penstock.client.waiting import Steps
@@ -85,7 +85,7 @@ class HttpLink(Link):
         route = ROUTES[type(call)]
         method, path, body = http_call(call)
         as_arrow = route.answer is MessagePage
-        request = Request(
+        request = ServerRequest(
             method,
             path,
             None if body is None else encode(body),
@@ -181,7 +181,7 @@ class HttpLink(Link):
         deadline = time.monotonic() + left_s
         while True:
             wanted = msgspec.structs.replace(wanted, wait=left_s)
-            request = Request("POST", path, encode(wanted), JSON, COMPACT_TYPE, wait_s=left_s)
+            request = ServerRequest("POST", path, encode(wanted), JSON, COMPACT_TYPE, wait_s=left_s)
             reply = yield from self.server.ask(request)
             delivered = decode_delivered(reply.body, reply.pieces)
             left_s = deadline - time.monotonic()
@@ -202,7 +202,7 @@ class HttpLink(Link):
         self, verb: Verb, name: TopicName, group: str, named: Settle, *, repeated: bool = False
     ) -> Steps[tuple[list[Refusal], bool]]:
         path = f"{topic_path(name)}/groups/{group_name(group)}/{verb}"
-        request = Request("POST", path, encode(named), JSON)
+        request = ServerRequest("POST", path, encode(named), JSON)
         reply, again = yield from self.server.ask_again(request)
         refused = decode(reply, Settled).refused
         if (again or repeated) and refused:
@@ -212,7 +212,9 @@ class HttpLink(Link):
     def fetch(self, namespace: str, wanted: Fetch) -> Steps[Fetched]:
         base = base_path(namespace)
         wait_s = poll_seconds(wanted.wait)
-        request = Request("POST", f"{base}/fetch", encode(wanted), JSON, ARROW_TYPE, wait_s=wait_s)
+        request = ServerRequest(
+            "POST", f"{base}/fetch", encode(wanted), JSON, ARROW_TYPE, wait_s=wait_s
+        )
         reply = yield from self.server.ask(request)
         batches, about = decode_read(reply.body)
         return fetched_of(_decoded(about, FetchedView), batches)
@@ -235,10 +237,10 @@ class HttpLink(Link):
         path = f"{topic_path(name)}/messages{query(options)}"
         plain = dedup_ids is None and "producer_id" not in options
         if plain and isinstance(batch, Single) and batch.priority == Priority.NORMAL:
-            request = Request("POST", path, batch.value, RAW)
+            request = ServerRequest("POST", path, batch.value, RAW)
             reply = yield from self.server.ask(request, retry_for_s=retry_for_s)
             return _PublishReply(value=decode(reply, PublishedMessage))
-        request = Request("POST", path, encode_new(batch, dedup_ids), ARROW_TYPE)
+        request = ServerRequest("POST", path, encode_new(batch, dedup_ids), ARROW_TYPE)
         reply = yield from self.server.ask(request, retry_for_s=retry_for_s)
         runs = decode(reply, PublishedRuns)
         self._partitions[name] = runs.partitions

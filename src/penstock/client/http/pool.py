@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from penstock.client.http.protocol import Address, Reader, Reply, Request, Writer
+from penstock.client.http.protocol import Address, Reader, Reply, RequestWriter, ServerRequest
 from penstock.errors import BrokerClosed, Unavailable
 from penstock.forks import abandon_in_children
 
@@ -32,7 +32,7 @@ class Connections:
     def __init__(
         self,
         address: Address,
-        writer: Writer,
+        writer: RequestWriter,
         tls: ssl.SSLContext | None,
         timeout_s: float,
     ) -> None:
@@ -56,7 +56,7 @@ class Connections:
         self._idle.clear()
         self._busy.clear()
 
-    def exchange(self, request: Request) -> Reply:
+    def exchange(self, request: ServerRequest) -> Reply:
         """Send a request and wait for its answer."""
         data = self._writer.bytes(request)
         connection = self._borrow()
@@ -195,7 +195,7 @@ class AsyncConnections:
     def __init__(
         self,
         address: Address,
-        writer: Writer,
+        writer: RequestWriter,
         tls: ssl.SSLContext | None,
         timeout_s: float,
     ) -> None:
@@ -207,7 +207,7 @@ class AsyncConnections:
         self._busy: set[_AsyncConnection] = set()
         self._closed = False
 
-    async def exchange(self, request: Request) -> Reply:
+    async def exchange(self, request: ServerRequest) -> Reply:
         data = self._writer.bytes(request)
         connection = self._idle_one() or await self._connect()
         self._busy.add(connection)

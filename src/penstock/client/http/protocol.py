@@ -63,7 +63,7 @@ class Address(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}{self.base}"
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class ServerRequest(msgspec.Struct, frozen=True, gc=False):
     """What is asked of the server."""
 
     method: str
@@ -85,7 +85,7 @@ class Reply(msgspec.Struct, gc=False):
     """The header of that name."""
 
 
-class Writer:
+class RequestWriter:
     """Lays down requests to one server."""
 
     def __init__(self, address: Address, api_key: str | None) -> None:
@@ -102,7 +102,7 @@ class Writer:
         self._common = "".join(f"{line}\r\n" for line in lines)
         self._base = address.base
 
-    def bytes(self, request: Request) -> bytes:
+    def bytes(self, request: ServerRequest) -> bytes:
         body = request.body
         head = f"{request.method} {self._base}{request.path} HTTP/1.1\r\n{self._common}"
         if request.accept:

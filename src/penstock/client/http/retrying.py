@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.client.http.pool import AnswerLost, AsyncConnections, Connections
-from penstock.client.http.protocol import Reply, Request
+from penstock.client.http.protocol import Reply, ServerRequest
 from penstock.client.waiting import Pause, Steps
 from penstock.clock import Clock, SystemClock
 from penstock.errors import (
@@ -47,7 +47,7 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     """A step: one request, and its answer."""
 
     connections: Any
-    request: Request
+    request: ServerRequest
 
     def block(self) -> Reply:
         reply: Reply = self.connections.exchange(self.request)
@@ -111,13 +111,13 @@ class RetryingClient:
         """For sessions, commits and expiry; patience with the server runs on the real time."""
         self.closed = False
 
-    def ask(self, request: Request, *, retry_for_s: float | None = None) -> Steps[Reply]:
+    def ask(self, request: ServerRequest, *, retry_for_s: float | None = None) -> Steps[Reply]:
         """The answer, or the error that it tells of."""
         reply, _ = yield from self.ask_again(request, retry_for_s=retry_for_s)
         return reply
 
     def ask_again(
-        self, request: Request, *, retry_for_s: float | None = None
+        self, request: ServerRequest, *, retry_for_s: float | None = None
     ) -> Steps[tuple[Reply, bool]]:
         """With it, whether an earlier attempt may have been carried out, all of it or a part."""
         patience_s = self._retry_for_s if retry_for_s is None else retry_for_s

@@ -10,9 +10,9 @@ from starlette.types import Receive
 
 from penstock.errors import InvalidInput, PenstockError, RequestTooLarge
 from penstock.server.gate import ByteBudget
-from penstock.server.http.counting import has_more_items, too_many
 from penstock.server.http.endpoints import Endpoint
-from penstock.server.http.waits import Waits
+from penstock.server.http.json_items import has_more_items, too_many
+from penstock.server.http.timeouts import WaitingRequests
 
 _COUNTED_BYTES = 1 << 20  # what a shorter body holds takes little memory, whatever it is
 
@@ -23,7 +23,9 @@ class ClientGone(Exception):
     """The client hung up: there is nobody to answer."""
 
 
-async def read_body(receive: Receive, bytes_max: int, buffers: ByteBudget, waits: Waits) -> bytes:
+async def read_body(
+    receive: Receive, bytes_max: int, buffers: ByteBudget, waits: WaitingRequests
+) -> bytes:
     """All of it, counted in the budget, which the caller gives it back to.
 
     Raises RequestTooLarge, RequestTimeout, Unavailable (the budget is used up) or ClientGone.

@@ -40,7 +40,7 @@ from penstock.server.http.answers import (
 from penstock.server.http.bodies import ClientGone, body_too_large, decode_json, read_body
 from penstock.server.http.endpoints import Endpoint, HttpRequest
 from penstock.server.http.heads import Names, content_length, headers_of
-from penstock.server.http.waits import Waits
+from penstock.server.http.timeouts import WaitingRequests
 from penstock.server.keys import Key
 
 _logger = logging.getLogger("penstock.server")
@@ -67,7 +67,7 @@ class Dispatcher:
         self.door = door
         self._gate = door.gate
         self._buffers = door.gate.buffers
-        self._waits = Waits(door.gate, door.config.request_timeout_ms / 1000)
+        self._waits = WaitingRequests(door.gate, door.config.request_timeout_ms / 1000)
         self._names = Names(door.config)
 
     async def serve(self, found: RouteMatch, scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,15 +14,15 @@ from pyspark.errors import ParseException
 from pyspark.sql.types import StructField, StructType
 
 from penstock.errors import DataFolderInUse, DataLost, InvalidInput
-from penstock.spark.bounds import Bounds, Range, limited_by_bytes
+from penstock.spark.bounds import DurableRange, Range, limited_by_bytes
 from penstock.spark.columns import COLUMNS as MESSAGE_COLUMNS
-from penstock.spark.connecting import connected
+from penstock.spark.connect import connected
 from penstock.spark.lake import LakeFormat, lake_folder, open_lake, table_of
 from penstock.spark.lake_sink import BAD, LakeJob, other_rules, write_lake
 from penstock.spark.lake_table import Lake
 from penstock.spark.options import Target, local_folder
-from penstock.spark.place import Place, open_place
 from penstock.spark.progress import commit_progress
+from penstock.spark.topic_reader import TopicReader, open_topic_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -168,7 +168,7 @@ class _Work(NamedTuple):
         name, table = self.target.full_name(topic), self.table_of(topic)
         tables = [table, f"{table}.bad"]
         lakes = [open_lake(each, self.lake_format) for each in tables]
-        with closing(open_place(self.target)) as place:
+        with closing(open_topic_reader(self.target)) as place:
             parts, starts, again = _next_parts(
                 place, lakes, topic, name, self.round_bytes, self._lost
             )
@@ -218,7 +218,7 @@ class _Work(NamedTuple):
 
 def _tell_again(target: Target, topic: str, lake: Lake, group: str) -> None:
     """A run that was killed right after its commit to the table did not tell the group."""
-    with closing(open_place(target)) as place:
+    with closing(open_topic_reader(target)) as place:
         now = place.bounds(topic)
     known = lake.archived(target.full_name(topic), now)
     ends = {partition: offset for partition, offset in known.items() if offset is not None}
@@ -230,7 +230,7 @@ def _tell_again(target: Target, topic: str, lake: Lake, group: str) -> None:
 
 
 def _next_parts(
-    place: Place,
+    place: TopicReader,
     lakes: Sequence[Lake],
     topic: str,
     name: str,
@@ -263,7 +263,7 @@ def _next_parts(
     return halfway or limited_by_bytes(parts, place, round_bytes), starts, bool(halfway)
 
 
-def _check_log(lake: Lake, topic: str, partition: int, offset: int, bounds: Bounds) -> None:
+def _check_log(lake: Lake, topic: str, partition: int, offset: int, bounds: DurableRange) -> None:
     if offset > bounds.end:
         raise InvalidInput(
             f"{lake.folder} has {topic}/{partition} up to offset {offset}, but the log ends at "

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.record.schema import TIMESTAMP
-from penstock.spark.connecting import connected
+from penstock.spark.connect import connected
 from penstock.spark.options import Target
 from penstock.spark.pipelines.archive import as_target
 

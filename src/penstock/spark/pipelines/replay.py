@@ -19,9 +19,9 @@ from penstock.spark.bounds import Range
 from penstock.spark.options import Position, Subscription, Target
 from penstock.spark.pipelines.archive import as_target, read_parts, target_options
 from penstock.spark.pipelines.lake_read import read_lake
-from penstock.spark.place import open_place
 from penstock.spark.positions import present, ranges, resolve
 from penstock.spark.staging import Staging
+from penstock.spark.topic_reader import open_topic_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -250,7 +250,7 @@ def _parts(
     if not topic:
         raise InvalidInput("say which topic is replayed")
     target = source if isinstance(source, Target) else as_target(source)
-    with closing(open_place(target)) as place:
+    with closing(open_topic_reader(target)) as place:
         now = present(place, Subscription(topics=(topic,)))
         begin = resolve(place, now, Position("earliest" if start_us is None else start_us))
         end = resolve(place, now, Position("latest" if end_us is None else end_us))

@@ -32,12 +32,12 @@ from penstock.log.files import DiskFiles, write_durably
 from penstock.record.schema import TIMESTAMP, Priority
 from penstock.spark.bounds import Range
 from penstock.spark.chart import page
-from penstock.spark.connecting import connected
+from penstock.spark.connect import connected
 from penstock.spark.options import Offsets, Subscription, Target
 from penstock.spark.pipelines.archive import as_target, read_parts
 from penstock.spark.pipelines.latencies import LatencyTable
-from penstock.spark.place import open_place
 from penstock.spark.positions import present
+from penstock.spark.topic_reader import open_topic_reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,7 +134,7 @@ def _new_parts(
     """What was not counted yet, and what is counted when it is."""
     ends = {topic: dict(each) for topic, each in offsets.items()}
     parts = []
-    with closing(open_place(target)) as place:
+    with closing(open_topic_reader(target)) as place:
         for topic, each in present(place, Subscription(topics=tuple(topics))).items():
             for partition, bounds in each.items():
                 start = ends.setdefault(topic, {}).get(partition, bounds.start)

@@ -30,8 +30,8 @@ from penstock.record.plain import Single
 from penstock.server.durable import durable
 from penstock.server.http.answers import Answer, json_answer
 from penstock.server.http.arrow import decode_new
-from penstock.server.http.counting import too_many
 from penstock.server.http.endpoints import HttpRequest, Table
+from penstock.server.http.json_items import too_many
 from penstock.wire.columns import ARROW_TYPE
 
 table = Table("messages")

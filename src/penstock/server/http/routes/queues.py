@@ -10,7 +10,7 @@ from penstock.model.deliveries import (
     Extend,
     Nack,
     Receive,
-    Reject,
+    Rejection,
     Settle,
     Settled,
     Settling,
@@ -23,8 +23,8 @@ from penstock.model.receipts import Receipt
 from penstock.model.values import Seconds
 from penstock.server.durable import durable
 from penstock.server.http.answers import Answer, json_answer
-from penstock.server.http.counting import too_many
 from penstock.server.http.endpoints import HttpRequest, Table
+from penstock.server.http.json_items import too_many
 from penstock.wire.columns import (
     ARROW_TYPE,
     COMPACT_TYPE,
@@ -162,7 +162,7 @@ def nack(call: HttpRequest) -> Any:
     "POST",
     "/topics/{topic}/groups/{group}/reject",
     right="consume",
-    body=Reject,
+    body=Rejection,
     items_in=1,
     result=Settled,
 )

@@ -30,7 +30,7 @@ from penstock.delivery.queue import Decision, GroupQueue, Policy
 from penstock.delivery.state import GroupState
 from penstock.errors import DiskFull
 from penstock.log.base import PartitionLog
-from penstock.model.letters import Origin
+from penstock.model.dead_letters import Origin
 from penstock.record.batch import Batch
 
 MOVED = -1
@@ -145,10 +145,10 @@ class LedgeredPartition:
             for group in self.queues:
                 self._renew(group)
 
-    def finish_buried(self, origin: Origin) -> bool:
+    def finish_dead_letter(self, origin: Origin) -> bool:
         """The message of a dead letter is done, if it is not; whether it was not."""
         with self.lock:
-            if not self._is_buried_alive(origin):
+            if not self._is_unsettled_dead_letter(origin):
                 return False
             queue, done = self.queues[origin.group], Acked(origin.nonce, Offsets.one(origin.offset))
             try:
@@ -248,7 +248,7 @@ class LedgeredPartition:
         all_last = self._letters.sync()
         groups = set()
         for origin in self._letters.since(self._letters_in_doubt):
-            if origin.partition == self.number and self._is_buried_alive(origin):
+            if origin.partition == self.number and self._is_unsettled_dead_letter(origin):
                 done = Acked(origin.nonce, Offsets.one(origin.offset))
                 self.queues[origin.group].apply((done,))
                 groups.add(origin.group)
@@ -270,7 +270,7 @@ class LedgeredPartition:
         state = GroupState.restore(self.queues[group].snapshot(now_ns))
         self.queues[group] = self._queue_of(state)
 
-    def _is_buried_alive(self, origin: Origin) -> bool:
+    def _is_unsettled_dead_letter(self, origin: Origin) -> bool:
         """Whether the message of a letter is still to be done."""
         queue = self.queues.get(origin.group)
         if queue is None or not self.log.start <= origin.offset < self.log.end:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.client.reading import Reading, StreamMessage, places_among
+from penstock.client.stream_progress import StreamMessage, StreamProgress, places_among
 from penstock.errors import InvalidInput
 from penstock.group.assignment import TopicPartition
 from penstock.record.batch import Message
@@ -12,9 +12,9 @@ from penstock.record.batch import Message
 LEFT, RIGHT = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def reading() -> Reading:
+def reading() -> StreamProgress:
     """Of two partitions, with two messages of each read ahead."""
-    reading = Reading("audit")
+    reading = StreamProgress("audit")
     for place in (LEFT, RIGHT):
         reading.positions[place] = 12
         reading.read_ahead(

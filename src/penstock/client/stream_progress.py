@@ -32,7 +32,7 @@ class StreamMessage(DeliveredPayload):
         return f"<Message {self.topic}/{self.partition}@{self.offset}>"
 
 
-class Reading:
+class StreamProgress:
     """What a member has read ahead, handed out, done and committed on each of its partitions.
 
     A message counts as done when the next one is asked for.

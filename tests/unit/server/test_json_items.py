@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.http import counting
-from penstock.server.http.counting import has_more_items
+from penstock.server.http import json_items
+from penstock.server.http.json_items import has_more_items
 
 texts = st.text(st.sampled_from('",[]{}\\:ax\n\u20ac'), max_size=8)
 values = st.recursive(
@@ -40,7 +40,7 @@ def test_items_are_counted_whatever_is_in_them(
 def test_a_long_body_is_counted_piece_by_piece(
     monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
-    monkeypatch.setattr(counting, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(json_items, "_CHUNK_BYTES", chunk_bytes)
     body = json.dumps({"messages": [{"value": 'a",[{\\'}, {}, {"headers": {"a": "b"}}]}).encode()
     assert has_more_items(body, 2, 1)
     assert not has_more_items(body, 3, 1)

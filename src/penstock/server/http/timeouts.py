@@ -17,7 +17,7 @@ from penstock.server.keys import Key
 _LOOK_EVERY_S = 1.0
 
 
-class RequestWait:
+class WaitingRequest:
     """One of them. `end` makes what is waited for raise CancelledError, and keeps the reason."""
 
     __slots__ = ("_waiting", "deadline", "key", "reason")
@@ -37,29 +37,29 @@ class RequestWait:
             self._waiting.cancel()
 
 
-class Waits:
+class WaitingRequests:
     """Used on one event loop."""
 
     def __init__(self, gate: Gate, body_timeout_s: float) -> None:
         self._gate = gate
         self._body_timeout_s = body_timeout_s
         self._every_s = min(_LOOK_EVERY_S, body_timeout_s / 2)
-        self._waits: set[RequestWait] = set()
+        self._waits: set[WaitingRequest] = set()
         self._is_planned = False
 
-    def for_body(self, task: Future[Any]) -> RequestWait:
+    def for_body(self, task: Future[Any]) -> WaitingRequest:
         """The request has to be complete within the time limit."""
         deadline = asyncio.get_running_loop().time() + self._body_timeout_s
-        return self._enter(RequestWait(task, deadline=deadline))
+        return self._enter(WaitingRequest(task, deadline=deadline))
 
-    def for_answer(self, waiting: Future[Any], key: Key | None) -> RequestWait:
+    def for_answer(self, waiting: Future[Any], key: Key | None) -> WaitingRequest:
         """As long as its key is good."""
-        return self._enter(RequestWait(waiting, key=key))
+        return self._enter(WaitingRequest(waiting, key=key))
 
-    def leave(self, wait: RequestWait) -> None:
+    def leave(self, wait: WaitingRequest) -> None:
         self._waits.discard(wait)
 
-    def _enter(self, wait: RequestWait) -> RequestWait:
+    def _enter(self, wait: WaitingRequest) -> WaitingRequest:
         self._waits.add(wait)
         if not self._is_planned:
             self._is_planned = True

@@ -13,17 +13,17 @@ from penstock.errors import FrameError, LogError, LogNotFound
 from penstock.log.base import Damage
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.index import IndexDamaged, SegmentIndex
-from penstock.log.marks import (
+from penstock.log.reader import SegmentList, SegmentReader
+from penstock.log.recovery import list_segments
+from penstock.log.segment import Broken, Segment, load_index, walk
+from penstock.log.segment_header import decode_header
+from penstock.log.watermarks import (
     DURABLE_FILE,
     START_FILE,
     MarkDamaged,
     read_mark,
     read_mark_or_raise,
 )
-from penstock.log.reader import SegmentList, SegmentReader
-from penstock.log.recovery import list_segments
-from penstock.log.segment import Broken, Segment, load_index, walk
-from penstock.log.segment_header import decode_header
 from penstock.record.frame import HEADER_BYTES, FrameHeader, read_header
 from penstock.record.salt import UNKNOWN, Salt
 

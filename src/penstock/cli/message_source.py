@@ -32,7 +32,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     is_remote: bool
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """Where messages come from. What was not kept is given back."""
 
     def take(self, count: int, wait_s: float) -> pa.Table | None: ...

@@ -9,11 +9,11 @@ from contextlib import suppress
 import msgspec
 
 from penstock.errors import FrameError
-from penstock.log.agreement import FrameNotes
 from penstock.log.files import FileSystem
 from penstock.log.index import IndexDamaged
+from penstock.log.index_check import FrameNotes
 from penstock.log.report import Finding, FrameReport, SegmentReport
-from penstock.log.segment import Broken, Found, Segment, load_index, walk
+from penstock.log.segment import Broken, Segment, ValidFrame, load_index, walk
 from penstock.log.segment_header import decode_header
 from penstock.record.batch import Batch
 from penstock.record.frame import CODECS, FrameHeader, decode_rows
@@ -36,7 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Frames to report one by one, in each segment. All are looked at, whatever this is."""
 
 
-class SegmentLook:
+class SegmentScan:
     """One pass; a new one for each segment."""
 
     def __init__(self, files: FileSystem, options: Options, on_bytes: OnBytes) -> None:
@@ -55,7 +55,7 @@ class SegmentLook:
         self._read_salt(segment, data)
         told = 0
         for item in walk(data, segment.salt, segment.base_offset):
-            if isinstance(item, Found):
+            if isinstance(item, ValidFrame):
                 self._found(item, data, start)
             elif item.first_offset >= durable:
                 self.seen.unfinished_bytes = len(data) - item.position
@@ -83,7 +83,7 @@ class SegmentLook:
     def _header_finding(self, reason: str) -> None:
         self.seen.findings.append(Finding(file=self.seen.file, reason=reason, position=0))
 
-    def _found(self, item: Found, data: memoryview, start: int) -> None:
+    def _found(self, item: ValidFrame, data: memoryview, start: int) -> None:
         header, seen = item.header, self.seen
         self.notes.add(item.position, header)
         problem: str | None = None

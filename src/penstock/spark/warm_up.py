@@ -10,7 +10,7 @@ from pyspark import TaskContext
 _tasks = count(1)
 
 
-def settle() -> None:
+def freeze_loaded_modules() -> None:
     """Spare a worker from looking through all its modules after every task.
 
     Spark's workers collect garbage after each task, of all generations. The objects that are there

@@ -14,14 +14,14 @@ from penstock.log.base import Damage
 from penstock.model.groups import FetchedPart, PartitionOffset
 from penstock.model.messages import MessagePage
 from penstock.model.positions import parse_position
-from penstock.model.values import Place
+from penstock.model.values import StreamPosition
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS
 
 _PEEK_BYTES = 64 << 10
 
 
-def offsets_at(topic: Topic, at: Place, partition: int | None) -> dict[int, int]:
+def offsets_at(topic: Topic, at: StreamPosition, partition: int | None) -> dict[int, int]:
     """The offset at a position, in one partition or in all."""
     partitions = topic.partitions if partition is None else [topic.partition(partition)]
     match parse_position(at):
@@ -41,7 +41,7 @@ def within(partition: Partition, offset: int) -> int:
 
 
 def peek(
-    topic: Topic, at: Place, partition: int | None, limit: int, bytes_max: int | None
+    topic: Topic, at: StreamPosition, partition: int | None, limit: int, bytes_max: int | None
 ) -> MessagePage:
     """Messages from a position on; of all partitions in the order of time."""
     starts = offsets_at(topic, at, partition)

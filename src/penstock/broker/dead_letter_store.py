@@ -13,7 +13,7 @@ from penstock.broker.topic import Topic
 from penstock.delivery.picking import DeadLetter
 from penstock.errors import DiskFull, PenstockError
 from penstock.log.base import PartitionLog
-from penstock.model.letters import ORIGIN_HEADER, Origin
+from penstock.model.dead_letters import ORIGIN_HEADER, Origin
 from penstock.model.names import TopicName
 from penstock.record.batch import Batch, Message
 
@@ -26,7 +26,7 @@ class NoDeadLetterTopic(Exception):
     """Nothing has happened yet: the topic, or its partition, has to be made first."""
 
 
-class Burials:
+class DeadLetterTopicStore:
     """The dead letters of a topic, as its partitions see them: a place to store them."""
 
     def __init__(
@@ -81,22 +81,22 @@ class Burials:
         return None if self._name.is_dead_letters else self._topics.get(self._name.dead_letters)
 
 
-def finish_burials(topic: Topic, burials: Burials) -> int:
+def finish_dead_letters(topic: Topic, store: DeadLetterTopicStore) -> int:
     """After a crash: messages whose letter is stored are done, even if the ledger does not know.
 
     Whoever got them again could ack what is a dead letter already. A checkpoint knows of every
     letter before it, so that only those since the oldest one are looked at.
     """
     known = [partition.letters_known for partition in topic.partitions]
-    if not burials.ends() and any(known):
+    if not store.ends() and any(known):
         # Their topic is gone. If it is made again, its letters are all to be looked at.
         checkpoint_all(topic)
     stored = 0
     finished = 0
-    for origin in burials.since([min(ends) for ends in zip(*known, strict=False)]):
+    for origin in store.since([min(ends) for ends in zip(*known, strict=False)]):
         stored += 1
         if origin.topic == topic.name.topic and 0 <= origin.partition < len(topic.partitions):
-            finished += topic.partitions[origin.partition].finish_buried(origin)
+            finished += topic.partitions[origin.partition].finish_dead_letter(origin)
     if stored > _LETTERS_LOOKED_AT_MAX:
         checkpoint_all(topic)  # so that nobody has to look at as many again
     return finished

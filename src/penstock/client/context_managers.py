@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from penstock.client.reading import StreamMessage
+from penstock.client.stream_progress import StreamMessage
 
 
 class Closing(ABC):

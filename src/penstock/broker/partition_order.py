@@ -15,7 +15,7 @@ PASSED_OVER_MAX = 3
 _NOTHING = len(Priority)
 
 
-class Turns:
+class PartitionOrder:
     """For one topic. Partitions take turns, and the most urgent message goes first wherever it is.
 
     Steady urgent traffic on some partitions starves no other one: when partitions with something

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.client.http.link import HttpLink
 from penstock.client.http.pool import AsyncConnections, Connections
-from penstock.client.http.protocol import Address, Request, Writer
+from penstock.client.http.protocol import Address, RequestWriter, ServerRequest
 from penstock.client.http.retrying import RetryingClient
 from penstock.client.waiting import Steps
 from penstock.clock import Clock
@@ -36,7 +36,7 @@ def http_link(
 ) -> HttpLink:
     """A link that nobody has tried yet, for threads or for an event loop."""
     address = Address.parse(url)
-    writer = Writer(address, config.api_key or default_api_key())
+    writer = RequestWriter(address, config.api_key or default_api_key())
     pool = AsyncConnections if for_loop else Connections
     connections = pool(address, writer, _tls(address, config), config.timeout_ms / 1000)
     return HttpLink(RetryingClient(connections, config.retry_for_ms / 1000, clock))
@@ -45,7 +45,7 @@ def http_link(
 def try_link(link: HttpLink, config: HttpConfig) -> Steps[None]:
     """Hear from the server, or raise Unavailable soon."""
     patience_s = min(_FIRST_TRY_S, config.retry_for_ms / 1000)
-    yield from link.server.ask(Request("GET", "/version"), retry_for_s=patience_s)
+    yield from link.server.ask(ServerRequest("GET", "/version"), retry_for_s=patience_s)
 
 
 def _tls(address: Address, config: HttpConfig) -> ssl.SSLContext | None:

@@ -17,9 +17,9 @@ from penstock.record.batch import Batch
 from penstock.spark.bounds import Range
 from penstock.spark.columns import ColumnMaker, timestamps_us
 from penstock.spark.options import Target
-from penstock.spark.place import Place, open_place
-from penstock.spark.settling import settle
 from penstock.spark.tier import LakePart
+from penstock.spark.topic_reader import TopicReader, open_topic_reader
+from penstock.spark.warm_up import freeze_loaded_modules
 
 _logger = logging.getLogger("penstock.spark")
 
@@ -46,7 +46,7 @@ class RangeReader:
     """Only messages within these times, both included; the schema need not have the column."""
 
     def read(self, part: Range) -> Iterator[pa.RecordBatch]:
-        settle()
+        freeze_loaded_modules()
         maker = ColumnMaker(self.schema, part.topic, part.partition)
         for batches in self._gathered(part):
             made = maker.make(batches)
@@ -75,10 +75,10 @@ class RangeReader:
             yield gathered
 
     def _reads(self, part: Range) -> Iterator[Batches]:
-        with closing(open_place(self.target)) as place:
+        with closing(open_topic_reader(self.target)) as place:
             yield from self._read_place(place, part)
 
-    def _read_place(self, place: Place, part: Range) -> Iterator[Batches]:
+    def _read_place(self, place: TopicReader, part: Range) -> Iterator[Batches]:
         while part.start < part.end:
             try:
                 for read in place.read(*part):

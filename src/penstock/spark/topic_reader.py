@@ -7,18 +7,18 @@ from typing import Protocol
 
 from penstock.log.base import Batches
 from penstock.log.reader import Int64s
-from penstock.spark.bounds import Bounds
+from penstock.spark.bounds import DurableRange
 from penstock.spark.folder import DataFolder
 from penstock.spark.options import Target
-from penstock.spark.server import Server
+from penstock.spark.server import ServerReader
 
 
-class Place(Protocol):
+class TopicReader(Protocol):
     """Only what is durable is seen, so that an offset never changes its content."""
 
     def topics(self) -> list[str]: ...
 
-    def bounds(self, topic: str) -> dict[int, Bounds]:
+    def bounds(self, topic: str) -> dict[int, DurableRange]:
         """Of each partition, as it is now. TopicNotFound if there is no such topic."""
         ...
 
@@ -37,8 +37,8 @@ class Place(Protocol):
     def close(self) -> None: ...
 
 
-def open_place(target: Target) -> Place:
+def open_topic_reader(target: Target) -> TopicReader:
     """A place to read from; close it."""
     if target.url:
-        return Server(target.url, target.namespace, target.api_key)
+        return ServerReader(target.url, target.namespace, target.api_key)
     return DataFolder(target.path, target.namespace)
