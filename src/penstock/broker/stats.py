@@ -35,7 +35,8 @@ def topic_stats(broker: Broker, topic: Topic) -> TopicStats:
     ]
     groups = [_group_stats(broker, topic, group) for group in topic.groups()]
     delays = topic.delays.stats()
-    messages = sum(p.end - p.start for p in partitions)
+    gone = sum(p.passed_over().count for p in topic.partitions)
+    messages = sum(p.end - p.start for p in partitions) - gone
     return TopicStats(
         topic=str(topic.name),
         messages=messages,

@@ -21,7 +21,7 @@ from penstock.model.groups import (
     StreamGroup,
     StreamGroups,
 )
-from penstock.model.letters import Letter, LetterPage, LetterPlace
+from penstock.model.letters import Letter, LetterPage, LetterPlace, RedriveTo
 from penstock.model.messages import DelayedPage, MessagePage
 from penstock.model.names import DEFAULT_NAMESPACE
 from penstock.model.settings import SettingsGiven
@@ -308,6 +308,10 @@ class InspectDeadLetter(TopicCall[Letter], frozen=True, kw_only=True):
 @_asked("POST", "/topics/{topic}/dead-letters/redrive", "manage", Count, tag="dead letters")
 class RedriveDeadLetters(LetterChoice, frozen=True, kw_only=True):
     """Send letters back to their topic as new messages: some, or all."""
+
+    to: RedriveTo = "group"
+    """`group`: only the group in which a letter failed gets it again; a letter that names none, and
+    with `topic` each, is for every reader."""
 
 
 @_asked("POST", "/topics/{topic}/dead-letters/purge", "manage", Count, tag="dead letters")

@@ -69,6 +69,10 @@ def _checked_group(group: str) -> str:
     return group
 
 
+def is_group_name(text: str) -> bool:
+    return _GROUP.fullmatch(text) is not None
+
+
 def stream_group(group: str, namespace: str = DEFAULT_NAMESPACE) -> str:
     """A stream group as the broker knows it, within its namespace: written as a topic is."""
     return str(TopicName(topic_name("any", namespace).namespace, group_name(group)))
