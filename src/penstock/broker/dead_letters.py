@@ -101,7 +101,9 @@ class DeadLetterQueue:
 
     def _partitions(self) -> Sequence[Partition]:
         try:
-            return self._broker.topic(self._name.dead_letters, create=False).partitions
+            return self._broker.topic(
+                self._broker.dead_letters_of(self._name), create=False
+            ).partitions
         except TopicNotFound:
             return ()  # there was no letter yet, or the first one is just being written
 

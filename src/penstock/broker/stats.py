@@ -79,7 +79,7 @@ def empty_stats(broker: Broker, name: TopicName, partitions: int) -> TopicStats:
 
 def dead_count(broker: Broker, name: TopicName) -> int:
     """Dead letters of a topic that are neither redriven nor purged."""
-    return 0 if name.is_dead_letters else broker.dead_letters(name).count()
+    return 0 if broker.is_dead_letters(name) else broker.dead_letters(name).count()
 
 
 def _group_stats(broker: Broker, topic: Topic, group: str) -> GroupStats:

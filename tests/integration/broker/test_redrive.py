@@ -151,3 +151,50 @@ def test_whom_letters_can_be_sent_back_to(dead: World) -> None:
     with pytest.raises(InvalidInput, match="group, topic"):
         dead.ps.dead_letters("orders").redrive(to="everybody")
     assert dead.ps.dead_letters("orders").count() == 3
+
+
+# Whether there are dead letters, and where.
+
+
+def test_without_dead_letters_what_is_given_up_is_dropped(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", max_retries=0, dead_letters=False, dead_letter_expired=True)
+    ps.publish_batch("orders", [b"0", b"1"])
+    first, second = ps.receive("orders", "g")
+    first.nack(error="no")
+    second.reject("never")
+    world.pass_(60)
+    assert ps.receive("orders", "g") == []
+    assert ps.topics() == ["orders"]
+    ps.alter_topic("orders", dead_letters=True)
+    ps.publish("orders", b"2")
+    ps.receive("orders", "g")[0].reject("now")
+    assert values(ps.dead_letters("orders").list()) == [b"2"]
+
+
+@pytest.mark.parametrize("end", ["restart", "kill"])
+def test_dead_letters_have_the_suffix_of_their_topic(end: str, world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", max_retries=0, dead_letter_suffix="-failed")
+    ps.publish("orders", b"x")
+    ps.receive("orders", "g")[0].nack(error="no")
+    assert ps.topics() == ["orders", "orders-failed"]
+    ps = getattr(world, end)()
+    assert ps.describe_topic("orders-failed").max_retries is None
+    assert values(ps.dead_letters("orders").list()) == [b"x"]
+    assert ps.stats("orders").dead == 1
+    ps.receive("orders-failed", "triage")[0].reject("not here either")
+    assert ps.topics() == ["orders", "orders-failed"]  # no dead letters of dead letters
+    assert ps.dead_letters("orders").redrive() == 1
+    assert take(ps) == [b"x"]
+
+
+def test_the_suffix_of_dead_letters_makes_a_name_and_stays(ps: Any) -> None:
+    ps.create_topic("orders", dead_letter_suffix=".dead")
+    with pytest.raises(InvalidInput, match=r"orders\.dead"):
+        ps.alter_topic("orders", dead_letter_suffix=".dlq")
+    for suffix in ("", "dead", ".DEAD", "/x", "." + "x" * 40):
+        with pytest.raises(InvalidInput, match="dead_letter_suffix"):
+            ps.create_topic("sales", dead_letter_suffix=suffix)
+    with pytest.raises(InvalidInput, match="topic name"):
+        ps.create_topic("x" * 60, dead_letter_suffix=".dead")
