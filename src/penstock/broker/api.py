@@ -360,7 +360,7 @@ class Api:
 
     def redrive_dead_letters(self, call: calls.RedriveDeadLetters) -> Count:
         letters = self._broker.dead_letters(_name(call))
-        return Count(count=letters.redrive(call.letters, call.fits))
+        return Count(count=letters.redrive(call.letters, call.fits, call.to))
 
     def purge_dead_letters(self, call: calls.PurgeDeadLetters) -> Count:
         letters = self._broker.dead_letters(_name(call))

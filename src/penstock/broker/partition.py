@@ -12,6 +12,7 @@ from concurrent.futures import Future
 
 from penstock.broker.ledgered_partition import MOVED, LedgeredPartition
 from penstock.broker.settlement import SETTLED, Settlement
+from penstock.broker.withheld import LETTERS_GROUP, group_hash, sent_back_to
 from penstock.delivery import ledger
 from penstock.delivery.ledger import Acked, Leased
 from penstock.delivery.offsets import EMPTY, Offsets
@@ -40,6 +41,17 @@ class Partition(LedgeredPartition):
     def append_moved(self, batch: Batch) -> Appended:
         """Append delayed messages that fell due; they keep the ids that they have had."""
         appended = self.log.append(batch, _MOVED, keep_ids=True)
+        self._note(batch)
+        return appended
+
+    def append_redriven(self, batch: Batch, group: str) -> Appended:
+        """Append messages for one group alone: every other reader passes them over."""
+        with self.lock:  # nobody receives one before the others know that it is not for them
+            appended = self.log.append(batch, sent_back_to(group))
+            first = appended.first_offset
+            self.redriven.add(group_hash(group), Offsets.run(first, first + len(batch)))
+            for other in self.queues:
+                self._withhold(other)
         self._note(batch)
         return appended
 
@@ -201,6 +213,18 @@ class Partition(LedgeredPartition):
             queue = self.queue(group)
             return self._carry_out(group, queue, Decision((Acked(nonce, offsets),)))
 
+    def withdraw(self, letters: Offsets) -> Future[None]:
+        """Dead letters are redriven or purged: they are gone for every reader."""
+        with self.lock:
+            queue = self.queue(LETTERS_GROUP)
+            gone = Decision((Acked(0, letters),))
+            durable = self._carry_out(LETTERS_GROUP, queue, gone)
+            for group in [group for group in self.queues if self._withhold(group)]:
+                self._renew(group)  # a lane may have them in its read-ahead
+        if (on_settled := self.on_settled) is not None:
+            on_settled()
+        return durable
+
     def not_done(self, group: str, offsets: Offsets) -> Offsets:
         """Those of the offsets that a group has not done."""
         with self.lock:
@@ -230,6 +254,7 @@ class Partition(LedgeredPartition):
             queue = self.queue(group)
             offset = min(max(offset, self.log.start), self.log.end)
             self._carry_out(group, queue, queue.seek(offset))
+            self._withhold(group)
 
     def purge(self, group: str) -> int:
         """Everything that is there now is done, for one group; how many messages that were."""
@@ -281,6 +306,7 @@ class Partition(LedgeredPartition):
             self.checkpoint()  # or what the frames say about their producers would be gone
         with self.lock:
             self.log.trim(before)
+            self.redriven.keep_between(self.log.start, self.log.end)
             for group, queue in self.queues.items():
                 decision = queue.trim(self.log.start)
                 if decision.events:

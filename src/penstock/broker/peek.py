@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from penstock.broker.partition import Partition
 from penstock.broker.topic import Topic
+from penstock.delivery.offsets import Offsets
 from penstock.errors import OffsetOutOfRange
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest
 from penstock.log.base import Damage
@@ -66,11 +67,12 @@ def _peek_one(partition: Partition, offset: int, limit: int, bytes_max: int | No
     log = partition.log
     at = within(partition, offset)
     left, bytes_left = limit, 1 << 62 if bytes_max is None else bytes_max
+    gone = partition.passed_over()
     found: list[Batch] = []
     damage: list[Damage] = []
     while at < log.end and left > 0:
         read = log.read(at, _PEEK_BYTES)
-        for batch in read:
+        for batch in _without(read, gone):
             rows = min(left, len(batch))
             if batch.payload_bytes > bytes_left:
                 rows = min(rows, max(batch.rows_within(bytes_left), 0 if found else 1))
@@ -118,7 +120,7 @@ def read_partition(partition: Partition, offset: int, max_bytes: int) -> Message
     log = partition.log
     read = log.read(offset, max_bytes)
     return MessagePage(
-        batches=list(read),
+        batches=_without(read, partition.passed_over()),
         partition=partition.number,
         next_offset=read.next_offset,
         start=log.start,
@@ -141,7 +143,8 @@ def fetch(
             out_of_range = True
         else:
             next_offset = read.next_offset
-            batches = [alive for alive in (_alive(batch, now_us) for batch in read) if len(alive)]
+            seen = _without(read, partition.passed_over(by_streams=True))
+            batches = [alive for alive in (_alive(batch, now_us) for batch in seen) if len(alive)]
     return FetchedPart(
         topic=position.topic,
         partition=position.partition,
@@ -151,6 +154,21 @@ def fetch(
         out_of_range=out_of_range,
         batches=batches,
     )
+
+
+def _without(read: Iterable[Batch], gone: Offsets) -> list[Batch]:
+    """What is left of the batches; empty ones are left out."""
+    if not gone.count:
+        return list(read)
+    found = []
+    for batch in read:
+        numbers = batch.offset_numbers()
+        here = gone & Offsets.run(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else gone
+        if here.count:
+            batch = batch.filter(~np.isin(numbers, here.array()))
+        if len(batch):
+            found.append(batch)
+    return found
 
 
 def _alive(batch: Batch, now_us: int) -> Batch:

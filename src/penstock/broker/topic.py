@@ -93,6 +93,19 @@ class Topic:
         self._news()
         return placed
 
+    def redrive(self, batch: Batch, group: str | None) -> None:
+        """Append messages that failed before, for one group alone or, with None, for all."""
+        if group is None:
+            self.publish(batch)
+            return
+        batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
+        parts = self._split(batch, None)
+        if len(parts) > 1:
+            self._check_whole(batch, parts)
+        for number, _, part in parts:
+            self.partitions[number].append_redriven(part, group)
+        self._news()
+
     def publish_once(
         self, batch: Batch, ids: Sequence[str | bytes | None], partition: int | None = None
     ) -> list[Placed]:
