@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from penstock.client.remote import operations
 
 from penstock.broker.broker import Broker
+from penstock.client import topics
 from penstock.clock import ManualClock
 from penstock.log.local_engine import LocalEngine
 from penstock.model.names import topic_name
@@ -431,7 +431,7 @@ def test_latencies_come_in_pages_of_whole_minutes(tmp_path: Path) -> None:
 def test_the_stats_of_many_topics_take_few_requests(
     ps: Any, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "_STATS_PAGE", 7)
+    monkeypatch.setattr(topics, "_STATS_PAGE", 7)
     names = [f"t{n:02}" for n in range(20)]
     for name in names:
         ps.create_topic(name)

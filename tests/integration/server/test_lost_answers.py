@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from penstock.client.remote.asking import Breaker
 
 import penstock
 import penstock.aio
+from penstock.client.http.retrying import Breaker
 from penstock.errors import LeaseLost, Unavailable
 from tests.integration.broker.world import until, values
 from tests.integration.server.proxy import Proxy
