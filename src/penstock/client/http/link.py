@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from penstock.client.http.protocol import Request
-from penstock.client.http.retrying import JSON, RetryingClient, decode, encode
+from penstock.client.http.retrying import JSON, RetryingClient, check_type, decode, encode
 from penstock.client.link import Link
 from penstock.client.waiting import Steps
 from penstock.delivery.offsets import Int64s
@@ -96,9 +96,11 @@ class HttpLink(Link):
         reply, again = yield from self.server.ask_again(request, retry_for_s=retry_for_s)
         answer: Any
         if as_arrow:
+            check_type(reply, ARROW_TYPE)
             batches, about = decode_read(reply.body)
             answer = page_of(_decoded(about, MessagePageView), batches)
         elif route.answer is None:
+            check_type(reply, "")
             answer = None
         else:
             form = form_of(route.answer)
@@ -183,6 +185,7 @@ class HttpLink(Link):
             wanted = msgspec.structs.replace(wanted, wait=left_s)
             request = Request("POST", path, encode(wanted), JSON, COMPACT_TYPE, wait_s=left_s)
             reply = yield from self.server.ask(request)
+            check_type(reply, ARROW_TYPE)
             delivered = decode_delivered(reply.body, reply.pieces)
             left_s = deadline - time.monotonic()
             if delivered or left_s <= 0:
@@ -214,6 +217,7 @@ class HttpLink(Link):
         wait_s = poll_seconds(wanted.wait)
         request = Request("POST", f"{base}/fetch", encode(wanted), JSON, ARROW_TYPE, wait_s=wait_s)
         reply = yield from self.server.ask(request)
+        check_type(reply, ARROW_TYPE)
         batches, about = decode_read(reply.body)
         return fetched_of(_decoded(about, FetchedView), batches)
 
