@@ -22,6 +22,7 @@ from penstock.broker.rates import Meter
 from penstock.broker.source import LogSource
 from penstock.clock import Clock
 from penstock.delivery import ledger
+from penstock.delivery.callers import CALLER_MIN, Callers
 from penstock.delivery.ledger import Acked
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.picking import DeadLetter
@@ -68,6 +69,7 @@ class _Checkpoint(msgspec.Struct, array_like=True):
     producers: bytes
     log_offset: int
     letters_known: list[int] = []  # where the dead letters ended
+    callers: bytes = b""
 
 
 _checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint)
@@ -95,6 +97,7 @@ class LedgeredPartition:
         self.source = LogSource(log)
         self.queues: dict[str, GroupQueue] = {}
         self.producers = Producers()
+        self.callers = Callers()
         self.published = Meter()
         self.latencies = latencies
         self.lock = threading.Lock()
@@ -191,12 +194,13 @@ class LedgeredPartition:
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
+                callers = self.callers.snapshot()
                 self.log.ordered()  # the state below speaks of messages that must not be lost
             now_ns = self._clock.monotonic_ns()
             for name, queue in self.queues.items():
                 self._note_time(name, queue, now_ns)
             groups = {name: queue.snapshot(now_ns) for name, queue in self.queues.items()}
-            image = _Checkpoint(groups, producers, log_offset, letters_known)
+            image = _Checkpoint(groups, producers, log_offset, letters_known, callers)
             marked = self.journal.mark(_CHECKPOINT + msgspec.msgpack.encode(image))
             self._checkpoint_log_bytes = self.log.size_bytes
             self._log_grew = False
@@ -315,6 +319,8 @@ class LedgeredPartition:
                 image = _checkpoint_decoder.decode(rest)
                 states = {name: GroupState.restore(data) for name, data in image.groups.items()}
                 self.producers.restore(image.producers)
+                if image.callers:
+                    self.callers.restore(image.callers)
                 log_offset = max(image.log_offset, self.log.start)
                 self.letters_known = image.letters_known
         journal_end = self.journal.log.end
@@ -351,6 +357,13 @@ class LedgeredPartition:
                     header.base_sequence,
                     header.row_count,
                     header.base_offset,
+                )
+            elif header.producer_id <= -CALLER_MIN:
+                self.callers.record(
+                    -header.producer_id,
+                    header.base_sequence,
+                    header.base_offset,
+                    int.from_bytes(header.ulid, "big"),
                 )
 
 

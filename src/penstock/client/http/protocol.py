@@ -10,7 +10,9 @@ import msgspec
 
 from penstock import __version__
 from penstock.errors import InvalidInput, MissingExtra, ProtocolError
+from penstock.model.published import CallId
 from penstock.wire.columns import PIECES_HEADER
+from penstock.wire.routes import CALL_HEADER
 
 try:
     import httptools
@@ -76,6 +78,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """How long the server may take on top of the usual, because it waits for messages."""
     repeatable: bool = True
     """Whether it may be sent again when nobody knows if it has arrived."""
+    call: CallId | None = None
+    """By which the server knows it, if it is sent again."""
 
 
 class Reply(msgspec.Struct, gc=False):
@@ -108,6 +112,8 @@ class Writer:
         head = f"{request.method} {self._base}{request.path} HTTP/1.1\r\n{self._common}"
         if request.accept:
             head += f"accept: {request.accept}\r\n"
+        if request.call is not None:
+            head += f"{CALL_HEADER}: {request.call}\r\n"
         if body is None:
             return f"{head}\r\n".encode("ascii")
         about = f"content-type: {request.content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
