@@ -67,7 +67,7 @@ from penstock.model.names import (
     parse_topic,
     topic_name,
 )
-from penstock.model.published import DelayedIds, Placed, ProducerSequence
+from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
 from penstock.model.settings import (
     DEAD_LETTER_SETTINGS,
     VISIBILITY_MS_MAX,
@@ -245,8 +245,13 @@ class Broker:
         partition: int | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        call: CallId | None = None,
     ) -> list[Placed]:
-        """Store messages. When this returns the operating system has them; see the futures."""
+        """Store messages. When this returns the operating system has them; see the futures.
+
+        A producer's number, a deduplication id or the id of the call is what they are known by if
+        they are sent again.
+        """
         if not len(batch):
             self.topic(name)
             return []
@@ -255,7 +260,7 @@ class Broker:
             self.check(name, batch, partition=partition, producer=producer, dedup_ids=dedup_ids)
             topic = self.topic(name)
         if dedup_ids is None:
-            return topic.publish(batch, partition=partition, producer=producer)
+            return topic.publish(batch, partition=partition, producer=producer, call=call)
         dedup_names(dedup_ids, len(batch))
         self._catalog.note_dedup(name)
         return topic.publish_once(batch, dedup_ids, partition)
@@ -300,6 +305,7 @@ class Broker:
         deliver_at_us: int | Int64s,
         *,
         partition: int | None = None,
+        call: CallId | None = None,
     ) -> tuple[DelayedIds, Future[None]]:
         """Store messages that are to be delivered later; their ids, to cancel them by, and when
         they are durable."""
@@ -308,7 +314,7 @@ class Broker:
         if topic is None:
             self.check(name, batch, partition=partition, deliver_at_us=deliver_at_us)
             topic = self.topic(name)
-        placed = topic.delay(batch, deliver_at_us, partition)
+        placed = topic.delay(batch, deliver_at_us, partition, call)
         self._chores[name].plan_delays()
         return DelayedIds(placed), all_durable([each.durable for each in placed])
 

@@ -23,6 +23,7 @@ from penstock.broker.source import LogSource
 from penstock.broker.withheld import LETTERS_GROUP, REDRIVEN, Redriven, done_between
 from penstock.clock import Clock
 from penstock.delivery import ledger
+from penstock.delivery.callers import CALLER_MIN, Callers
 from penstock.delivery.ledger import Acked
 from penstock.delivery.offsets import EMPTY, Offsets, decode_hook, encode_hook
 from penstock.delivery.picking import DeadLetter
@@ -70,6 +71,7 @@ class _Checkpoint(msgspec.Struct, array_like=True):
     log_offset: int
     letters_known: list[int] = []  # where the dead letters ended
     redriven: dict[int, Offsets] = {}  # for one group alone, by the hash of its name
+    callers: bytes = b""
 
 
 _checkpoint_encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)
@@ -99,6 +101,7 @@ class LedgeredPartition:
         self.queues: dict[str, GroupQueue] = {}
         self.producers = Producers()
         self.redriven = Redriven()
+        self.callers = Callers()
         self.published = Meter()
         self.latencies = latencies
         self.lock = threading.Lock()
@@ -204,13 +207,14 @@ class LedgeredPartition:
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
+                callers = self.callers.snapshot()
                 self.log.ordered()  # the state below speaks of messages that must not be lost
             now_ns = self._clock.monotonic_ns()
             for name, queue in self.queues.items():
                 self._note_time(name, queue, now_ns)
             groups = {name: queue.snapshot(now_ns) for name, queue in self.queues.items()}
             redriven = self.redriven.snapshot()
-            image = _Checkpoint(groups, producers, log_offset, letters_known, redriven)
+            image = _Checkpoint(groups, producers, log_offset, letters_known, redriven, callers)
             marked = self.journal.mark(_CHECKPOINT + _checkpoint_encoder.encode(image))
             self._checkpoint_log_bytes = self.log.size_bytes
             self._log_grew = False
@@ -348,6 +352,8 @@ class LedgeredPartition:
                 image = _checkpoint_decoder.decode(rest)
                 states = {name: GroupState.restore(data) for name, data in image.groups.items()}
                 self.producers.restore(image.producers)
+                if image.callers:
+                    self.callers.restore(image.callers)
                 log_offset = max(image.log_offset, self.log.start)
                 self.letters_known = image.letters_known
                 self.redriven.restore(image.redriven)
@@ -388,6 +394,13 @@ class LedgeredPartition:
                     header.base_sequence,
                     header.row_count,
                     header.base_offset,
+                )
+            elif header.producer_id <= -CALLER_MIN:
+                self.callers.record(
+                    -header.producer_id,
+                    header.base_sequence,
+                    header.base_offset,
+                    int.from_bytes(header.ulid, "big"),
                 )
         self.redriven.keep_between(self.log.start, self.log.end)
         for group in self.queues:

@@ -21,6 +21,7 @@ from penstock.delivery.queue import Decision, GroupQueue, Stats, time_noted_ever
 from penstock.delivery.timers import NEVER
 from penstock.log.base import DONE, Appended
 from penstock.model.deliveries import Delivered
+from penstock.model.published import CallId
 from penstock.model.receipts import NONCE_BITS
 from penstock.record.batch import Batch, Message
 from penstock.record.writing import FrameProducer
@@ -67,6 +68,20 @@ class Partition(LedgeredPartition):
             self.producers.record(producer_id, epoch, sequence, len(batch), appended.first_offset)
             self._note(batch)
             return appended
+
+    def append_once(self, batch: Batch, call: CallId) -> Appended:
+        """Append what a call brings, or tell where it is if the call was made before."""
+        with self._publish_lock:
+            known = self.callers.find(call.caller, call.number)
+            if known is None:
+                appended = self.log.append(batch, FrameProducer(-call.caller, call.number))
+                first = appended.first_offset
+                self.callers.record(call.caller, call.number, first, appended.ulid)
+                self._note(batch)
+                return appended
+        offset, ulid = known
+        self.confirm(offset)
+        return Appended(offset, offset + len(batch), 0, ulid, DONE)
 
     def _note(self, batch: Batch) -> None:
         """Something was appended."""
@@ -302,8 +317,8 @@ class Partition(LedgeredPartition):
         No delay may be on its way here whose journal is not synced: its frame is what tells that
         it has arrived.
         """
-        if before > self._checkpoint_offset and len(self.producers):
-            self.checkpoint()  # or what the frames say about their producers would be gone
+        if before > self._checkpoint_offset and (len(self.producers) or len(self.callers)):
+            self.checkpoint()  # or what the frames say about their writers would be gone
         with self.lock:
             self.log.trim(before)
             self.redriven.keep_between(self.log.start, self.log.end)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.errors import ProtocolError
 from penstock.log.base import Damage
 from penstock.model.dead_letters import Letter, LetterPage, Origin
 from penstock.model.groups import (
@@ -226,7 +227,10 @@ def fetched_of(seen: FetchedView, batches: Iterable[Batch]) -> Fetched:
     for part in seen.parts:
         some: list[Batch] = []
         while sum(map(len, some)) < part.rows:
-            some.append(next(left))
+            batch = next(left, None)
+            if batch is None:
+                raise ProtocolError("the answer has fewer messages than it says")
+            some.append(batch)
         parts.append(
             FetchedPart(
                 topic=part.topic,

@@ -71,12 +71,6 @@ def test_a_message_with_an_id_is_stored_once(far: Any, wire: Proxy) -> None:
     assert sorted(stored(far)) == [b"a", b"b", b"x"]
 
 
-def test_a_plain_message_is_stored_at_least_once(far: Any, wire: Proxy) -> None:
-    wire.lose_answers = 1
-    far.publish("orders", b"x")
-    assert stored(far) == [b"x", b"x"]
-
-
 @pytest.mark.parametrize("verb", ["ack", "nack", "reject"])
 def test_what_was_settled_by_the_first_attempt_is_no_error(
     far: Any, wire: Proxy, verb: str
