@@ -137,7 +137,7 @@ def test_the_table_of_limits_is_true() -> None:
         inspect.signature(call).parameters["max_messages"].default
         for call in (Client.receive, Client.receive_batch)
     )
-    standing = session.Session(
+    standing = session.MemberSession(
         member_id="m",
         subscriptions=frozenset(),
         assignor="sticky",
