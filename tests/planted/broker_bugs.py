@@ -255,7 +255,7 @@ BROKER_BUGS = [
     Bug(
         "nobody is told when a lease runs out",
         "broker/partition.py",
-        "                    self._look_at(now_ns + time_noted_every_ns(visibility_ns))\n",
+        "                    self._look_at(now_ns + min(visibility_ns, noted_ns))\n",
         "",
         f"{INTEGRATION}/test_long_poll.py::test_it_wakes_when_a_lease_runs_out",
     ),

@@ -298,7 +298,7 @@ class BrokerLife(Crashes):
         self.returned()
         require(stats.dead == letters, f"{stats.dead} dead letters, there are {letters}")
         require(stats.delayed == len(topic.pending()), f"{stats.delayed} delayed")
-        messages = sum(p.end - p.start for p in topic.partitions)
+        messages = sum(len(p.rows.keys() - p.gone()) for p in topic.partitions)
         require(stats.messages == messages, f"{stats.messages} messages, there are {messages}")
         require([g.group for g in stats.groups] == groups, f"{stats.groups} are not {groups}")
         for each in stats.groups:

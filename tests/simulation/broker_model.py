@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.broker.dead_letters import ORIGIN_HEADER, Origin
 from penstock.broker.partition import Partition
+from penstock.broker.withheld import LETTERS_GROUP
 from penstock.config import FsyncPolicy
 from penstock.delivery.state import LEASE_RAN_OUT
 from penstock.model.settings import TopicSettings
@@ -167,6 +168,8 @@ class PartitionModel:
         self.end = 0
         self.ends: list[tuple[int, Promise]] = []
         self.groups: dict[str, GroupModel] = {}
+        self.only_for: dict[int, str] = {}
+        """Messages that were sent back to the group in which they failed."""
         self.deaths: list[Story] = []
         self.history = [Snapshot({}, {}, 0, returned=True)]
 
@@ -182,6 +185,7 @@ class PartitionModel:
         """The log begins later: what is below is of no interest to anyone."""
         self.start = max(start, self.start)
         self.rows = {o: row for o, row in self.rows.items() if o >= start}
+        self.only_for = {o: group for o, group in self.only_for.items() if o in self.rows}
         for group in self.groups.values():
             group.fates = {o: fate for o, fate in group.fates.items() if o >= start}
 
@@ -193,9 +197,27 @@ class PartitionModel:
     def group(self, name: str, now_ns: int) -> GroupModel:
         """A group; who asks for one that is not there makes it."""
         if name not in self.groups:
-            self.groups[name] = GroupModel(-now_ns)
+            self.groups[name] = GroupModel(-now_ns, fates=self.withheld(name))
             self.note()
         return self.groups[name]
+
+    def reserve(self, offset: int, name: str) -> None:
+        """A message is for one group alone. No entry says so, but the message itself."""
+        self.only_for[offset] = name
+        for other, group in self.groups.items():
+            if other not in (name, LETTERS_GROUP):
+                group.fates[offset] = DONE
+
+    def withheld(self, name: str, letters: Fates | None = None) -> Fates:
+        """What a group passes over: letters that are gone, and what is for another group."""
+        if name == LETTERS_GROUP:
+            return {}
+        others = [o for o, group in self.only_for.items() if group != name]
+        return dict.fromkeys([*(self.gone() if letters is None else letters), *others], DONE)
+
+    def gone(self) -> set[int]:
+        """Letters that were redriven or purged."""
+        return {*self.groups[LETTERS_GROUP].fates} if LETTERS_GROUP in self.groups else set()
 
     def expire(
         self, name: str, now_ns: int, settings: TopicSettings, gone_below: int = 0
@@ -296,11 +318,18 @@ class PartitionModel:
             )
 
     def finish(self, name: str, offsets: Iterable[int], now_ns: int) -> None:
-        self.group(name, now_ns).fates.update(dict.fromkeys(offsets, DONE))
+        done = dict.fromkeys(offsets, DONE)
+        self.group(name, now_ns).fates.update(done)
+        if name == LETTERS_GROUP:
+            for group in self.groups.values():
+                group.fates.update(done)
         self.note()
 
     def seek(self, name: str, offset: int, now_ns: int) -> None:
-        self.group(name, now_ns).fates = {o: DONE for o in self.rows if o < offset}
+        self.group(name, now_ns).fates = {
+            **{o: DONE for o in self.rows if o < offset},
+            **self.withheld(name),
+        }
         self.note()
 
     def delete_group(self, name: str) -> None:

@@ -7,10 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from penstock.broker.dead_letters import LETTERS_GROUP, Letter
-from penstock.broker.topic import DEDUP_HEADER, Placed, Producer
+from penstock.broker.topic import DEDUP_HEADER
+from penstock.broker.withheld import LETTERS_GROUP
 from penstock.errors import InvalidInput, OutOfOrderSequence, ProducerFenced
-from penstock.model.published import parse_delayed_id
+from penstock.model.dead_letters import Letter, LetterPlace, RedriveTo
+from penstock.model.published import Placed, ProducerSequence, parse_delayed_id
 from penstock.record.batch import Batch
 from tests.simulation.broker_model import Row, require, row_of
 from tests.simulation.broker_world import (
@@ -140,7 +141,7 @@ class PublishActs(BrokerWorld):
     def _send(
         self, topic: TopicModel, partition: int, producer_id: int, sequence: int, rows: list[Row]
     ) -> Placed:
-        producer = Producer(producer_id, EPOCH, sequence)
+        producer = ProducerSequence(producer_id, EPOCH, sequence)
         (placed,) = self.broker.publish(
             topic.name, batch_of(rows), partition=partition, producer=producer
         )
@@ -151,7 +152,10 @@ class PublishActs(BrokerWorld):
     ) -> None:
         try:
             self.broker.publish(
-                topic.name, batch_of([Row(b"no")]), partition=partition, producer=Producer(*of)
+                topic.name,
+                batch_of([Row(b"no")]),
+                partition=partition,
+                producer=ProducerSequence(*of),
             )
         except error:
             return
@@ -275,7 +279,7 @@ class PublishActs(BrokerWorld):
             if group.fate(offset).place != "done"
         }
         box = self.broker.dead_letters(topic.name)
-        listed = list(box)
+        listed = list(box.list(1 << 30))
         require([_place(letter) for letter in listed] == [*waiting], "other letters are there")
         for letter in listed:
             require(row_of(letter.message) == waiting[_place(letter)], "a letter changed")
@@ -284,22 +288,38 @@ class PublishActs(BrokerWorld):
         if not chosen:
             return
         places = {_place(letter) for letter in chosen}
+        to: RedriveTo = "group" if self.rng.random() < 0.7 else "topic"
         if redrive:
-            revived = [_revived(waiting[place]) for place in sorted(places)]
-            self.expect(topic, self.with_ttl(topic, revived, self.wall_us))
+            for place in sorted(places):
+                self._expect_again(topic, waiting[place], to)
         for model in dead.partitions:
             offsets = {offset for number, offset in places if number == model.number}
             if offsets:
                 model.finish(LETTERS_GROUP, offsets, self.now_ns)
-        act = box.redrive if redrive else box.purge
+        act = partial(box.redrive, to=to) if redrive else box.purge
         if self.rng.random() < 0.5:
-            done = act(chosen)
+            named = [LetterPlace(partition=n, offset=offset) for n, offset in places]
+            done = act(named, lambda letter: True)
         else:
-            done = act(where=lambda letter: _place(letter) in places)
+            done = act(None, lambda letter: _place(letter) in places)
         require(done == len(chosen), f"{done} letters instead of {len(chosen)}")
         self.counts["redriven" if redrive else "letters purged"] += done
 
+    def _expect_again(self, topic: TopicModel, letter: Row, to: RedriveTo) -> None:
+        """The message of a letter comes once more, perhaps for the group alone that gave it up."""
+        (row,) = self.with_ttl(topic, [_revived(letter)], self.wall_us)
+        group = letter.story.group if to == "group" and letter.story is not None else None
+
+        def arrived(number: int, offset: int) -> None:
+            if group is not None:
+                topic.partitions[number].reserve(offset, group)
+                self.counts["redriven to a group"] += 1
+
+        self.expected.append(Expected(topic.name, row, arrived=arrived))
+
     def _choose(self, letters: list[Letter]) -> list[Letter]:
+        """No message twice: which copy is whose could not be told."""
+        letters = [*{letter.value: letter for letter in letters}.values()]
         kind = self.rng.random()
         if kind < 0.4 and len(letters) < 20:
             return letters

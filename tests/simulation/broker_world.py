@@ -13,7 +13,7 @@ from random import Random
 from typing import Literal, NamedTuple
 from unittest.mock import patch
 
-from penstock.broker import catalog, delays, ledgered_partition, streams
+from penstock.broker import activity, catalog, delays, ledgered_partition, streams
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.clock import ManualClock
 from penstock.log.commit import ManualCommitter
@@ -270,6 +270,7 @@ def small_checkpoints() -> Iterator[None]:
         patch.object(delays, "CHECKPOINT_BYTES", 1000),
         patch.object(streams, "_CHECKPOINT_BYTES", 1500),
         patch.object(catalog, "_CHECKPOINT_BYTES", 3000),
+        patch.object(activity, "_CHECKPOINT_BYTES", 1500),
     ):
         yield
 

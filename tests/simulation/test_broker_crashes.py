@@ -13,7 +13,6 @@ from random import Random
 import pytest
 
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.broker.topic import Producer
 from penstock.clock import ManualClock
 from penstock.delivery.offsets import Offsets
 from penstock.errors import AlreadySettled, DiskFull, LogFailed
@@ -22,6 +21,7 @@ from penstock.log.local_engine import LocalEngine
 from penstock.model.dead_letters import ORIGIN_HEADER
 from penstock.model.deliveries import Delivered
 from penstock.model.names import TopicName
+from penstock.model.published import ProducerSequence
 from penstock.record.batch import Batch
 from tests.simulation.disk import SimulatedFiles
 
@@ -44,15 +44,15 @@ class Shop:
             housekeeping=False,
         )
 
-    def receive(self) -> list[Delivered]:
-        return self.broker.receive(TOPIC, "billing", visibility_ns=VISIBILITY_S * 10**9)
+    def receive(self, group: str = "billing", topic: TopicName = TOPIC) -> list[Delivered]:
+        return self.broker.receive(topic, group, visibility_ns=VISIBILITY_S * 10**9)
 
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.broker.housekeep()
 
     def letters(self) -> list[tuple[str, int]]:
-        return [(each.reason, each.attempts) for each in self.broker.dead_letters(TOPIC)]
+        return [(each.reason, each.attempts) for each in self.broker.dead_letters(TOPIC).list(100)]
 
     def letters_in_the_end(self) -> list[tuple[str, int]]:
         """Whoever holds the message lets it go, and from then on nobody takes care of it."""
@@ -280,9 +280,9 @@ def test_each_of_many_messages_is_a_letter_or_comes_again_when_the_disk_is_full(
 
     for seed in range(8):
         survivor = Shop(shop.files.crash(Random(seed)))
-        dead = {each.message.value for each in survivor.broker.dead_letters(TOPIC)}
+        dead = {each.message.value for each in survivor.broker.dead_letters(TOPIC).list(10_000)}
         survivor.wait(HOUR_S)  # its lease has run out: a letter more for each that was alive
-        every = [each.message.value for each in survivor.broker.dead_letters(TOPIC)]
+        every = [each.message.value for each in survivor.broker.dead_letters(TOPIC).list(10_000)]
         assert len(every) == len(set(every)) == count + 1
         assert dead <= set(every)
 
@@ -452,16 +452,47 @@ def test_a_letter_is_redriven_at_least_once_wherever_the_crash_falls(power_cut: 
     shop.broker.publish(TOPIC, Batch.build([b"one"]))
     (held,) = shop.receive()
     reject(shop, held)
+    shop.receive("other")
     shop.committer.run_due()
 
     outcomes = set()
-    redrive = shop.broker.dead_letters(TOPIC).redrive
-    for survivor in moments(shop, redrive, power_cut=power_cut):
+    letters = shop.broker.dead_letters(TOPIC)
+    for survivor in moments(
+        shop, lambda: letters.redrive(None, lambda letter: True), power_cut=power_cut
+    ):
+        assert not survivor.receive("other"), "it is not for this group"
         outcome = len(survivor.letters()), len(survivor.receive())
         assert outcome != (0, 0), "neither a letter nor a message"
         outcomes.add(outcome)
 
     assert outcomes >= {(1, 0), (0, 1)}
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power-cut"])
+def test_a_purged_letter_is_there_or_gone_for_all_groups_wherever_the_crash_falls(
+    power_cut: bool,
+) -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "always"})
+    shop.broker.publish(TOPIC, Batch.build([b"one"]))
+    (held,) = shop.receive()
+    reject(shop, held)
+    for group in ("first", "second"):  # each holds the letter for a while
+        shop.receive(group, TOPIC.dead_letters)
+    shop.committer.run_due()
+
+    outcomes = set()
+    letters = shop.broker.dead_letters(TOPIC)
+    for survivor in moments(
+        shop, lambda: letters.purge(None, lambda letter: True), power_cut=power_cut
+    ):
+        survivor.wait(HOUR_S)
+        groups = ("first", "second", "new")
+        got = {len(survivor.receive(group, TOPIC.dead_letters)) for group in groups}
+        assert got == {len(survivor.letters())}
+        outcomes |= got
+
+    assert outcomes == {0, 1}
 
 
 def test_a_checkpoint_never_takes_more_than_it_brings() -> None:
@@ -483,7 +514,7 @@ def test_a_checkpoint_never_takes_more_than_it_brings() -> None:
 def test_a_checkpoint_knows_of_no_batch_that_the_log_can_still_lose() -> None:
     shop = Shop(SimulatedFiles())
     shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "interval"})
-    batch, producer = Batch.build([b"one", b"two"]), Producer(7, 0, 0)
+    batch, producer = Batch.build([b"one", b"two"]), ProducerSequence(7, 0, 0)
 
     def publish_and_checkpoint() -> None:
         shop.broker.publish(TOPIC, batch, partition=0, producer=producer)

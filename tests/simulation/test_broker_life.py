@@ -40,6 +40,7 @@ HAPPENINGS = {
     "purged for a group",
     "received",
     "redriven",
+    "redriven to a group",
     "refused",
     "reject",
     "reopened",

@@ -61,7 +61,7 @@ from penstock.model.names import (
     stream_group,
     topic_name,
 )
-from penstock.model.published import DelayedIds, Placed, ProducerSequence
+from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
 from penstock.model.stats import (
     DelayStats,
     InFlightPage,
@@ -123,12 +123,15 @@ class Api:
         ttl: Duration | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        call: CallId | None = None,
     ) -> list[Placed]:
-        """Store messages. When this returns the operating system has them; see the futures."""
+        """Store messages. When this returns the operating system has them; see the futures.
+
+        What comes again with the same `call` is not stored again, and its answer is the first."""
         if ttl is not None:
             batch = expiring(batch, ttl, self._broker.clock.wall_ns() // 1000)
         return self._broker.publish(
-            name, batch, partition=partition, producer=producer, dedup_ids=dedup_ids
+            name, batch, partition=partition, producer=producer, dedup_ids=dedup_ids, call=call
         )
 
     def delay(
@@ -140,6 +143,7 @@ class Api:
         deliver_at: Time | Moment | Int64s | None = None,
         partition: int | None = None,
         ttl: Duration | None = None,
+        call: CallId | None = None,
     ) -> tuple[DelayedIds, int | Int64s, Future[None]]:
         """Store messages that are delivered later, all at a time or each at its own: the ids to
         cancel them by, when they fall due in microseconds since 1970, and when that is durable."""
@@ -150,7 +154,7 @@ class Api:
             self._broker.topic(name)
             return DelayedIds([]), at_us, DONE
         batch = expiring(batch, ttl, at_us)
-        ids, durable = self._broker.delay(name, batch, at_us, partition=partition)
+        ids, durable = self._broker.delay(name, batch, at_us, partition=partition, call=call)
         return ids, at_us, durable
 
     def publish_each(
@@ -360,7 +364,7 @@ class Api:
 
     def redrive_dead_letters(self, call: calls.RedriveDeadLetters) -> Count:
         letters = self._broker.dead_letters(_name(call))
-        return Count(count=letters.redrive(call.letters, call.fits))
+        return Count(count=letters.redrive(call.letters, call.fits, call.to))
 
     def purge_dead_letters(self, call: calls.PurgeDeadLetters) -> Count:
         letters = self._broker.dead_letters(_name(call))
@@ -497,13 +501,7 @@ class Api:
 
     def failed_logs(self) -> list[str]:
         """Logs that take no writes any more, after a failed write or fsync."""
-        return [
-            log.folder
-            for topic in self._broker.open_topics()
-            for partition in topic.partitions
-            for log in (partition.log, partition.journal.log)
-            if log.failure is not None
-        ]
+        return self._broker.failed_logs()
 
     def has_room(self) -> bool:
         """Whether the disk has room for what is published."""

@@ -59,6 +59,7 @@ from penstock.log.engine import Engine
 from penstock.model.deliveries import Delivered
 from penstock.model.messages import DelayedMessage
 from penstock.model.names import (
+    DEAD_LETTER_SUFFIX,
     DEFAULT_NAMESPACE,
     TopicName,
     dedup_names,
@@ -66,7 +67,7 @@ from penstock.model.names import (
     parse_topic,
     topic_name,
 )
-from penstock.model.published import DelayedIds, Placed, ProducerSequence
+from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
 from penstock.model.settings import (
     DEAD_LETTER_SETTINGS,
     VISIBILITY_MS_MAX,
@@ -141,9 +142,11 @@ class Broker:
         self, name: TopicName, settings: dict[str, Any] | TopicSettings, exist_ok: bool = False
     ) -> TopicSettings:
         if isinstance(settings, dict):
-            settings = parse_settings(settings, _default_settings(name))
+            settings = parse_settings(settings, self._default_settings(name))
         with self._lock:
             self._check_open()
+            if settings.dead_letter_suffix != DEAD_LETTER_SUFFIX:
+                topic_name(name.topic + settings.dead_letter_suffix, name.namespace)
             if name in self._catalog:
                 if exist_ok:
                     return self._catalog.settings(name)
@@ -151,7 +154,7 @@ class Broker:
             self._store.remove_topic(name)
             self.latencies.begin(name)
             self._catalog.create(name, settings)
-            if name.is_dead_letters:
+            if self.is_dead_letters(name):
                 self._open(name)  # the topic that it is for may be open, and looks for it
         self.streams.topics_changed()
         return settings
@@ -165,6 +168,11 @@ class Broker:
                 raise InvalidInput(
                     f"topic {name} has {len(topic.partitions)} partitions; they can be added, "
                     "not taken away: their messages would be lost"
+                )
+            if new.dead_letter_suffix != topic.settings.dead_letter_suffix:
+                raise InvalidInput(
+                    f"the dead letters of {name} lie in {self.dead_letters_of(name)}; their suffix "
+                    "stays as it was made"
                 )
             self._catalog.alter(name, new)
             for number in range(len(topic.partitions), new.partitions):
@@ -187,7 +195,7 @@ class Broker:
             self.latencies.forget(name)
             self._store.remove_topic(name)
         for other, topic in list(self._topics.items()):
-            if other.dead_letters == name:
+            if self.dead_letters_of(other) == name:
                 checkpoint_all(topic)  # new letters would have the offsets of old ones
         self.streams.topics_changed(deleted=name)
 
@@ -220,6 +228,13 @@ class Broker:
         self._check_open()
         return self._catalog.settings(name)
 
+    def dead_letters_of(self, name: TopicName) -> TopicName:
+        """Where the dead letters of a topic go."""
+        return self._catalog.dead_letters_of(name)
+
+    def is_dead_letters(self, name: TopicName) -> bool:
+        return self._catalog.is_dead_letters(name)
+
     # Publishing.
 
     def publish(
@@ -230,8 +245,13 @@ class Broker:
         partition: int | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        call: CallId | None = None,
     ) -> list[Placed]:
-        """Store messages. When this returns the operating system has them; see the futures."""
+        """Store messages. When this returns the operating system has them; see the futures.
+
+        A producer's number, a deduplication id or the id of the call is what they are known by if
+        they are sent again.
+        """
         if not len(batch):
             self.topic(name)
             return []
@@ -240,7 +260,7 @@ class Broker:
             self.check(name, batch, partition=partition, producer=producer, dedup_ids=dedup_ids)
             topic = self.topic(name)
         if dedup_ids is None:
-            return topic.publish(batch, partition=partition, producer=producer)
+            return topic.publish(batch, partition=partition, producer=producer, call=call)
         dedup_names(dedup_ids, len(batch))
         self._catalog.note_dedup(name)
         return topic.publish_once(batch, dedup_ids, partition)
@@ -275,7 +295,8 @@ class Broker:
             if producer is not None:
                 by = FrameProducer(producer.id, producer.sequence, producer.epoch)
             encode(batch, 0, 0, by=by)
-        check_messages(batch, settings.message_bytes_max)
+        if batch.payload_bytes > settings.message_bytes_max:  # to look at each takes a while
+            check_messages(batch, settings.message_bytes_max)
 
     def delay(
         self,
@@ -284,6 +305,7 @@ class Broker:
         deliver_at_us: int | Int64s,
         *,
         partition: int | None = None,
+        call: CallId | None = None,
     ) -> tuple[DelayedIds, Future[None]]:
         """Store messages that are to be delivered later; their ids, to cancel them by, and when
         they are durable."""
@@ -292,7 +314,7 @@ class Broker:
         if topic is None:
             self.check(name, batch, partition=partition, deliver_at_us=deliver_at_us)
             topic = self.topic(name)
-        placed = topic.delay(batch, deliver_at_us, partition)
+        placed = topic.delay(batch, deliver_at_us, partition, call)
         self._chores[name].plan_delays()
         return DelayedIds(placed), all_durable([each.durable for each in placed])
 
@@ -522,6 +544,10 @@ class Broker:
     def plan(self, chore: Callable[[int], int | None], deadline_ns: int | None) -> None:
         self._housekeeper.plan(chore, deadline_ns)
 
+    def failed_logs(self) -> list[str]:
+        """Logs that take no writes any more."""
+        return self._store.failed_logs()
+
     def has_room(self) -> bool:
         """Whether the disk has more room than the floor below which publishes are refused."""
         try:
@@ -591,7 +617,10 @@ class Broker:
         if not (self.config.auto_create if create is None else create):
             raise self._catalog.not_found(name)
         topic_name(name.topic, name.namespace)
-        return _default_settings(name)
+        return self._default_settings(name)
+
+    def _default_settings(self, name: TopicName) -> TopicSettings:
+        return DEAD_LETTER_SETTINGS if self.is_dead_letters(name) else TopicSettings()
 
     def _check_due(self, deliver_at_us: int | Int64s) -> None:
         latest = int(np.max(deliver_at_us, initial=0))
@@ -610,8 +639,9 @@ class Broker:
             if name in self._opening:  # by this thread: nobody else gets here meanwhile
                 raise self._catalog.not_found(name)
             if topic is None and name in self._catalog:
-                if name.dead_letters in self._catalog and name.dead_letters not in self._topics:
-                    self._open(name.dead_letters)  # it is looked for under locks of ours
+                dead = self.dead_letters_of(name)
+                if dead in self._catalog and dead not in self._topics:
+                    self._open(dead)  # it is looked for under locks of ours
                 topic = self._open(name)
             return topic
 
@@ -664,17 +694,13 @@ class Broker:
 
     def _make_dead_letter_topic(self, name: TopicName) -> None:
         """On demand. No partition's lock may be held: who changes topics takes those after ours."""
-        dead = name.dead_letters
+        dead = self.dead_letters_of(name)
         partitions = self.settings(name).partitions
         settings = msgspec.structs.replace(DEAD_LETTER_SETTINGS, partitions=partitions)
         made = self.create_topic(dead, settings, exist_ok=True)
         if made.partitions < partitions:
             self.alter_topic(dead, {"partitions": partitions})
         self.topic(dead)
-
-
-def _default_settings(name: TopicName) -> TopicSettings:
-    return DEAD_LETTER_SETTINGS if name.is_dead_letters else TopicSettings()
 
 
 def _check_text(name: str, text: object) -> None:

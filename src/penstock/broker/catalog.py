@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.broker.journal import Journal
 from penstock.errors import TopicExists, TopicNotFound
-from penstock.model.names import TopicName
+from penstock.model.names import DEAD_LETTER_SUFFIX, TopicName
 from penstock.model.settings import TopicSettings
 from penstock.spelling import likely, nearest
 
@@ -59,6 +59,7 @@ class Catalog:
         self._lock = threading.Lock()
         self._topics: dict[TopicName, TopicSettings] = {}
         self._dedup_used: set[TopicName] = set()
+        self._named_dead: frozenset[TopicName] | None = None  # those with a suffix of their own
         self._nearest: dict[TopicName, str | None] = {}  # to names that were asked for last
         for data in journal.entries():
             self._apply(_decoder.decode(data))
@@ -74,6 +75,24 @@ class Catalog:
             return self._topics[name]
         except KeyError:
             raise self.not_found(name) from None
+
+    def dead_letters_of(self, name: TopicName) -> TopicName:
+        """Where the dead letters of a topic go; of one that is gone, where they go by default."""
+        settings = self._topics.get(name)
+        if settings is None:
+            return name.dead_letters
+        return TopicName(name.namespace, name.topic + settings.dead_letter_suffix)
+
+    def is_dead_letters(self, name: TopicName) -> bool:
+        """Whether a topic holds dead letters, by its name or by the suffix that another one has."""
+        named = self._named_dead
+        if named is None:
+            named = self._named_dead = frozenset(
+                self.dead_letters_of(each)
+                for each, settings in list(self._topics.items())
+                if settings.dead_letter_suffix != DEAD_LETTER_SUFFIX
+            )
+        return name.is_dead_letters or name in named
 
     def partition_counts(self) -> dict[str, int]:
         """Of all topics, by what `str` of their name writes."""
@@ -154,3 +173,4 @@ class Catalog:
             case _Snapshot():
                 self._topics = {topic.name: topic.settings for topic in entry.topics}
                 self._dedup_used = set(entry.dedup_used)
+        self._named_dead = None

@@ -38,9 +38,10 @@ class DeadLetterTopicStore:
 
     def keeps(self, letter: DeadLetter) -> bool:
         """Whether such messages are stored at all."""
-        if self._name.is_dead_letters:
+        settings = self._catalog.settings(self._name)
+        if not settings.dead_letters or self._catalog.is_dead_letters(self._name):
             return False
-        return letter.reason != "expired" or self._catalog.settings(self._name).dead_letter_expired
+        return letter.reason != "expired" or settings.dead_letter_expired
 
     def store(self, partition: int, group: str, letter: DeadLetter, batches: list[Batch]) -> None:
         """Store messages as dead letters; when this returns they are as safe as they will be."""
@@ -78,7 +79,9 @@ class DeadLetterTopicStore:
             yield from _origins(partition.log, ends[partition.number] if known else 0)
 
     def _dead(self) -> Topic | None:
-        return None if self._name.is_dead_letters else self._topics.get(self._name.dead_letters)
+        if self._catalog.is_dead_letters(self._name):
+            return None
+        return self._topics.get(self._catalog.dead_letters_of(self._name))
 
 
 def finish_dead_letters(topic: Topic, store: DeadLetterTopicStore) -> int:

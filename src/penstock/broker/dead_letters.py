@@ -13,19 +13,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.broker.topic import DEDUP_HEADER
+from penstock.broker.withheld import LETTERS_GROUP
 from penstock.delivery.offsets import Offsets
 from penstock.errors import InvalidInput, TopicNotFound
-from penstock.model.dead_letters import ORIGIN_HEADER, Letter, LetterFilter, LetterPlace, Origin
-from penstock.model.names import TopicName
+from penstock.model.dead_letters import (
+    ORIGIN_HEADER,
+    Letter,
+    LetterFilter,
+    LetterPlace,
+    Origin,
+    RedriveTo,
+)
+from penstock.model.names import TopicName, is_group_name
 from penstock.record.batch import Batch, Message
 from penstock.record.schema import ulid_text
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
     from penstock.broker.partition import Partition
-
-LETTERS_GROUP = "~letters"
-"""On a dead-letter topic: what this group has done was redriven or purged."""
 
 _PAGE = 1000
 _PAGE_BYTES = 16 << 20  # far less than a frame can hold: a page is published as one
@@ -60,8 +65,16 @@ class DeadLetterQueue:
             if left <= 0:
                 return
 
-    def redrive(self, letters: Sequence[LetterPlace] | None, fits: LetterFilter) -> int:
+    def redrive(
+        self,
+        letters: Sequence[LetterPlace] | None,
+        fits: LetterFilter,
+        to: RedriveTo = "group",
+    ) -> int:
         """Send letters back to their topic as new messages: of these, or of all, those that fit.
+
+        To the group in which each failed: no other group or stream gets it again. One that names no
+        group, and with `to="topic"` each, is for every reader.
 
         A letter that was redriven or purged before is passed over; one that never was here is
         InvalidInput, and nothing happens. Each letter is published before it is done with, so a
@@ -70,7 +83,8 @@ class DeadLetterQueue:
         moved = 0
         for partition, page in self._pages(letters, fits):
             topic = self._broker.topic(self._name)
-            topic.publish(_revived([letter.message for letter in page]))
+            for group, some in _by_group(page, to).items():
+                topic.redrive(_revived([letter.message for letter in some]), group)
             for each in topic.partitions:
                 each.log.sync()
             _finish(partition, page)
@@ -87,7 +101,9 @@ class DeadLetterQueue:
 
     def _partitions(self) -> Sequence[Partition]:
         try:
-            return self._broker.topic(self._name.dead_letters, create=False).partitions
+            return self._broker.topic(
+                self._broker.dead_letters_of(self._name), create=False
+            ).partitions
         except TopicNotFound:
             return ()  # there was no letter yet, or the first one is just being written
 
@@ -212,7 +228,16 @@ def _frames_at(partition: Partition, offsets: Offsets) -> Iterator[Batch]:
 
 
 def _finish(partition: Partition, letters: Sequence[Letter]) -> None:
-    partition.finish(LETTERS_GROUP, Offsets.of([letter.message.offset for letter in letters]))
+    partition.withdraw(Offsets.of([letter.message.offset for letter in letters]))
+
+
+def _by_group(letters: Sequence[Letter], to: RedriveTo) -> dict[str | None, list[Letter]]:
+    """Letters by the group that they are sent back to; None: to all."""
+    found: dict[str | None, list[Letter]] = {}
+    for letter in letters:
+        group = letter.origin.group if to == "group" else None
+        found.setdefault(group if group and is_group_name(group) else None, []).append(letter)
+    return found
 
 
 _decoder = msgspec.json.Decoder(Origin)

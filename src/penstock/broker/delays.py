@@ -24,14 +24,16 @@ from penstock.broker.partition import Partition
 from penstock.broker.source import LogSource
 from penstock.clock import Clock
 from penstock.delivery.acked import AckedSet
+from penstock.delivery.callers import CALLER_MIN, Callers
 from penstock.delivery.offsets import Int64s, Offsets, decode_hook, encode_hook
 from penstock.delivery.timers import NEVER, TimerWheel
 from penstock.errors import InvalidInput
-from penstock.log.base import Appended, PartitionLog
+from penstock.log.base import DONE, Appended, PartitionLog
 from penstock.model.messages import DelayedMessage
-from penstock.model.published import delayed_id, place
+from penstock.model.published import CallId, delayed_id, place
 from penstock.model.stats import DelayStats
 from penstock.record.batch import Batch
+from penstock.record.writing import NOBODY, FrameProducer
 
 RECHECK_NS = 1_000_000_000
 MOVE_MAX = 10_000  # messages moved at a time, so that the first are not late for the last
@@ -81,12 +83,24 @@ class Delays:
         self._lock = threading.RLock()
         self._wheel = TimerWheel(_US_PER_TICK)
         self._done = AckedSet(log.start)
+        self._callers = Callers()
         self._recover(moved_ids)
 
-    def add(self, batch: Batch, deliver_at_us: int | Int64s) -> Appended:
-        """Store messages that fall due at a time, or each at its own."""
+    def add(
+        self, batch: Batch, deliver_at_us: int | Int64s, call: CallId | None = None
+    ) -> Appended:
+        """Store messages that fall due at a time, or each at its own; those of a call once."""
         with self._lock:
-            appended = self.log.append(batch.stamped(deliver_at_us))
+            by = NOBODY
+            if call is not None:
+                known = self._callers.find(call.caller, call.number)
+                if known is not None:
+                    return self._found(known, len(batch))
+                by = FrameProducer(-call.caller, call.number)
+            appended = self.log.append(batch.stamped(deliver_at_us), by)
+            if call is not None:
+                first = appended.first_offset
+                self._callers.record(call.caller, call.number, first, appended.ulid)
             offsets = np.arange(appended.first_offset, appended.next_offset)
             self._wheel.add_many(deliver_at_us, offsets)
             return appended
@@ -210,6 +224,13 @@ class Delays:
 
     # The lock is held.
 
+    def _found(self, known: tuple[int, int], rows: int) -> Appended:
+        """What a call has stored that was made before."""
+        offset, ulid = known
+        if self.log.config.fsync == "always" and self.log.durable_end <= offset:
+            self.log.sync()
+        return Appended(offset, offset + rows, 0, ulid, DONE)
+
     def _confirm(self) -> None:
         if self.journal.log.config.fsync == "always":
             self.journal.log.sync()
@@ -273,5 +294,13 @@ class Delays:
                     waiting &= ~here
                 self._wheel.add_many(batch.timestamps_us()[waiting], offsets[waiting])
             offset = read.next_offset
+        for header in self.log.headers(self.log.start):
+            if header.producer_id <= -CALLER_MIN:
+                self._callers.record(
+                    -header.producer_id,
+                    header.base_sequence,
+                    header.base_offset,
+                    int.from_bytes(header.ulid, "big"),
+                )
         if void:
             self.checkpoint()  # or those entries would be taken for the next messages at the place

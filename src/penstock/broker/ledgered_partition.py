@@ -20,10 +20,12 @@ from penstock.broker.group_latencies import TopicLatencies
 from penstock.broker.journal import Journal
 from penstock.broker.rates import Meter
 from penstock.broker.source import LogSource
+from penstock.broker.withheld import LETTERS_GROUP, REDRIVEN, Redriven, done_between
 from penstock.clock import Clock
 from penstock.delivery import ledger
+from penstock.delivery.callers import CALLER_MIN, Callers
 from penstock.delivery.ledger import Acked
-from penstock.delivery.offsets import Offsets
+from penstock.delivery.offsets import EMPTY, Offsets, decode_hook, encode_hook
 from penstock.delivery.picking import DeadLetter
 from penstock.delivery.producers import Producers
 from penstock.delivery.queue import Decision, GroupQueue, Policy
@@ -68,9 +70,12 @@ class _Checkpoint(msgspec.Struct, array_like=True):
     producers: bytes
     log_offset: int
     letters_known: list[int] = []  # where the dead letters ended
+    redriven: dict[int, Offsets] = {}  # for one group alone, by the hash of its name
+    callers: bytes = b""
 
 
-_checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint)
+_checkpoint_encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)
+_checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint, dec_hook=decode_hook)
 
 
 class LedgeredPartition:
@@ -95,6 +100,8 @@ class LedgeredPartition:
         self.source = LogSource(log)
         self.queues: dict[str, GroupQueue] = {}
         self.producers = Producers()
+        self.redriven = Redriven()
+        self.callers = Callers()
         self.published = Meter()
         self.latencies = latencies
         self.lock = threading.Lock()
@@ -129,7 +136,16 @@ class LedgeredPartition:
             first = queue.seek(self.log.start if start is None else start)
             self._carry_out(group, queue, first)
             self.queues[group] = queue
+            self._withhold(group)
         return queue
+
+    def passed_over(self, *, by_streams: bool = False) -> Offsets:
+        """What nobody sees who looks at the log, and what streams pass over beside it."""
+        if LETTERS_GROUP not in self.queues and not (by_streams and self.redriven):
+            return EMPTY
+        with self.lock:
+            gone = self._gone()
+            return gone | self.redriven.not_for(None) if by_streams else gone
 
     def delete_group(self, group: str) -> bool:
         with self.lock:
@@ -191,13 +207,15 @@ class LedgeredPartition:
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
+                callers = self.callers.snapshot()
                 self.log.ordered()  # the state below speaks of messages that must not be lost
             now_ns = self._clock.monotonic_ns()
             for name, queue in self.queues.items():
                 self._note_time(name, queue, now_ns)
             groups = {name: queue.snapshot(now_ns) for name, queue in self.queues.items()}
-            image = _Checkpoint(groups, producers, log_offset, letters_known)
-            marked = self.journal.mark(_CHECKPOINT + msgspec.msgpack.encode(image))
+            redriven = self.redriven.snapshot()
+            image = _Checkpoint(groups, producers, log_offset, letters_known, redriven, callers)
+            marked = self.journal.mark(_CHECKPOINT + _checkpoint_encoder.encode(image))
             self._checkpoint_log_bytes = self.log.size_bytes
             self._log_grew = False
             self._frames = 0
@@ -257,6 +275,25 @@ class LedgeredPartition:
         if all_last:
             self._letters_in_doubt = None
 
+    def _gone(self) -> Offsets:
+        """Letters that were redriven or purged."""
+        letters = self.queues.get(LETTERS_GROUP)
+        if letters is None:
+            return EMPTY
+        return done_between(letters.state.acked, self.log.start, self.log.end)
+
+    def _withhold(self, group: str) -> bool:
+        """Let a group be done with what is not for it; whether there was such that it did not
+        know of."""
+        if group == LETTERS_GROUP:
+            return False
+        state = self.queues[group].state
+        withheld = self._gone() | self.redriven.not_for(group)
+        withheld -= state.acked.among(withheld)
+        if withheld.count:
+            state.withhold(withheld)
+        return withheld.count > 0
+
     def _note_time(self, group: str, queue: GroupQueue, now_ns: int) -> None:
         """Tell the ledger the time, if something depends on it and it has not been told lately."""
         time_passed = queue.note_time(now_ns, self._clock.wall_ns() // 1000)
@@ -315,8 +352,11 @@ class LedgeredPartition:
                 image = _checkpoint_decoder.decode(rest)
                 states = {name: GroupState.restore(data) for name, data in image.groups.items()}
                 self.producers.restore(image.producers)
+                if image.callers:
+                    self.callers.restore(image.callers)
                 log_offset = max(image.log_offset, self.log.start)
                 self.letters_known = image.letters_known
+                self.redriven.restore(image.redriven)
         journal_end = self.journal.log.end
         wall_us = self._clock.wall_ns() // 1000
         for group, state in states.items():
@@ -344,6 +384,9 @@ class LedgeredPartition:
             self._frames += 1
             if header.producer_id == MOVED:
                 self.moved_at.append(header.base_offset)
+            elif header.producer_id == REDRIVEN:
+                redriven = Offsets.run(header.base_offset, header.next_offset)
+                self.redriven.add(header.base_sequence, redriven)
             elif header.producer_id > 0:
                 self.producers.record(
                     header.producer_id,
@@ -352,6 +395,16 @@ class LedgeredPartition:
                     header.row_count,
                     header.base_offset,
                 )
+            elif header.producer_id <= -CALLER_MIN:
+                self.callers.record(
+                    -header.producer_id,
+                    header.base_sequence,
+                    header.base_offset,
+                    int.from_bytes(header.ulid, "big"),
+                )
+        self.redriven.keep_between(self.log.start, self.log.end)
+        for group in self.queues:
+            self._withhold(group)
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 
 from penstock.broker.ledgered_partition import MOVED, LedgeredPartition
 from penstock.broker.settlement import SETTLED, Settlement
+from penstock.broker.withheld import LETTERS_GROUP, group_hash, sent_back_to
 from penstock.delivery import ledger
 from penstock.delivery.ledger import Acked, Leased
 from penstock.delivery.offsets import EMPTY, Offsets
@@ -20,6 +21,7 @@ from penstock.delivery.queue import Decision, GroupQueue, Stats, time_noted_ever
 from penstock.delivery.timers import NEVER
 from penstock.log.base import DONE, Appended
 from penstock.model.deliveries import Delivered
+from penstock.model.published import CallId
 from penstock.model.receipts import NONCE_BITS
 from penstock.record.batch import Batch, Message
 from penstock.record.writing import FrameProducer
@@ -43,6 +45,17 @@ class Partition(LedgeredPartition):
         self._note(batch)
         return appended
 
+    def append_redriven(self, batch: Batch, group: str) -> Appended:
+        """Append messages for one group alone: every other reader passes them over."""
+        with self.lock:  # nobody receives one before the others know that it is not for them
+            appended = self.log.append(batch, sent_back_to(group))
+            first = appended.first_offset
+            self.redriven.add(group_hash(group), Offsets.run(first, first + len(batch)))
+            for other in self.queues:
+                self._withhold(other)
+        self._note(batch)
+        return appended
+
     def append_idempotent(
         self, batch: Batch, producer_id: int, epoch: int, sequence: int
     ) -> Appended | Duplicate:
@@ -55,6 +68,20 @@ class Partition(LedgeredPartition):
             self.producers.record(producer_id, epoch, sequence, len(batch), appended.first_offset)
             self._note(batch)
             return appended
+
+    def append_once(self, batch: Batch, call: CallId) -> Appended:
+        """Append what a call brings, or tell where it is if the call was made before."""
+        with self._publish_lock:
+            known = self.callers.find(call.caller, call.number)
+            if known is None:
+                appended = self.log.append(batch, FrameProducer(-call.caller, call.number))
+                first = appended.first_offset
+                self.callers.record(call.caller, call.number, first, appended.ulid)
+                self._note(batch)
+                return appended
+        offset, ulid = known
+        self.confirm(offset)
+        return Appended(offset, offset + len(batch), 0, ulid, DONE)
 
     def _note(self, batch: Batch) -> None:
         """Something was appended."""
@@ -138,7 +165,8 @@ class Partition(LedgeredPartition):
                         continue  # nothing was done yet: decide again, on fewer
                 self._carry_out(group, queue, decision)
                 if leased is not None:
-                    self._look_at(now_ns + time_noted_every_ns(visibility_ns))
+                    noted_ns = time_noted_every_ns(visibility_ns)
+                    self._look_at(now_ns + min(visibility_ns, noted_ns))
                     return leased
 
     def _fitting(self, parts: Sequence[ledger.Part], bytes_max: int) -> int | None:
@@ -200,6 +228,18 @@ class Partition(LedgeredPartition):
             queue = self.queue(group)
             return self._carry_out(group, queue, Decision((Acked(nonce, offsets),)))
 
+    def withdraw(self, letters: Offsets) -> Future[None]:
+        """Dead letters are redriven or purged: they are gone for every reader."""
+        with self.lock:
+            queue = self.queue(LETTERS_GROUP)
+            gone = Decision((Acked(0, letters),))
+            durable = self._carry_out(LETTERS_GROUP, queue, gone)
+            for group in [group for group in self.queues if self._withhold(group)]:
+                self._renew(group)  # a lane may have them in its read-ahead
+        if (on_settled := self.on_settled) is not None:
+            on_settled()
+        return durable
+
     def not_done(self, group: str, offsets: Offsets) -> Offsets:
         """Those of the offsets that a group has not done."""
         with self.lock:
@@ -229,6 +269,7 @@ class Partition(LedgeredPartition):
             queue = self.queue(group)
             offset = min(max(offset, self.log.start), self.log.end)
             self._carry_out(group, queue, queue.seek(offset))
+            self._withhold(group)
 
     def purge(self, group: str) -> int:
         """Everything that is there now is done, for one group; how many messages that were."""
@@ -276,10 +317,11 @@ class Partition(LedgeredPartition):
         No delay may be on its way here whose journal is not synced: its frame is what tells that
         it has arrived.
         """
-        if before > self._checkpoint_offset and len(self.producers):
-            self.checkpoint()  # or what the frames say about their producers would be gone
+        if before > self._checkpoint_offset and (len(self.producers) or len(self.callers)):
+            self.checkpoint()  # or what the frames say about their writers would be gone
         with self.lock:
             self.log.trim(before)
+            self.redriven.keep_between(self.log.start, self.log.end)
             for group, queue in self.queues.items():
                 decision = queue.trim(self.log.start)
                 if decision.events:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from penstock.broker.partition import Partition
 from penstock.broker.topic import Topic
+from penstock.delivery.offsets import Offsets
 from penstock.errors import OffsetOutOfRange
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest
 from penstock.log.base import Damage
@@ -54,6 +55,7 @@ def peek(
     batches = _by_time([batch for page in pages for batch in page.batches], limit, bytes_max)
     return MessagePage(
         batches=batches,
+        partition=None,
         next_offset=sum(map(len, batches)),
         start=0,
         end=sum(page.end - page.start for page in pages),
@@ -65,11 +67,12 @@ def _peek_one(partition: Partition, offset: int, limit: int, bytes_max: int | No
     log = partition.log
     at = within(partition, offset)
     left, bytes_left = limit, 1 << 62 if bytes_max is None else bytes_max
+    gone = partition.passed_over()
     found: list[Batch] = []
     damage: list[Damage] = []
     while at < log.end and left > 0:
         read = log.read(at, _PEEK_BYTES)
-        for batch in read:
+        for batch in _without(read, gone):
             rows = min(left, len(batch))
             if batch.payload_bytes > bytes_left:
                 rows = min(rows, max(batch.rows_within(bytes_left), 0 if found else 1))
@@ -81,7 +84,14 @@ def _peek_one(partition: Partition, offset: int, limit: int, bytes_max: int | No
                 left = 0  # the page ends here
         at = found[-1].next_offset if left <= 0 and found else read.next_offset
         damage += [each for each in read.damage if each.first_offset < at]
-    return MessagePage(batches=found, next_offset=at, start=log.start, end=log.end, damage=damage)
+    return MessagePage(
+        batches=found,
+        partition=partition.number,
+        next_offset=at,
+        start=log.start,
+        end=log.end,
+        damage=damage,
+    )
 
 
 def _by_time(batches: Sequence[Batch], limit: int, bytes_max: int | None) -> list[Batch]:
@@ -110,7 +120,8 @@ def read_partition(partition: Partition, offset: int, max_bytes: int) -> Message
     log = partition.log
     read = log.read(offset, max_bytes)
     return MessagePage(
-        batches=list(read),
+        batches=_without(read, partition.passed_over()),
+        partition=partition.number,
         next_offset=read.next_offset,
         start=log.start,
         end=log.end,
@@ -132,7 +143,8 @@ def fetch(
             out_of_range = True
         else:
             next_offset = read.next_offset
-            batches = [alive for alive in (_alive(batch, now_us) for batch in read) if len(alive)]
+            seen = _without(read, partition.passed_over(by_streams=True))
+            batches = [alive for alive in (_alive(batch, now_us) for batch in seen) if len(alive)]
     return FetchedPart(
         topic=position.topic,
         partition=position.partition,
@@ -142,6 +154,21 @@ def fetch(
         out_of_range=out_of_range,
         batches=batches,
     )
+
+
+def _without(read: Iterable[Batch], gone: Offsets) -> list[Batch]:
+    """What is left of the batches; empty ones are left out."""
+    if not gone.count:
+        return list(read)
+    found = []
+    for batch in read:
+        numbers = batch.offset_numbers()
+        here = gone & Offsets.run(int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else gone
+        if here.count:
+            batch = batch.filter(~np.isin(numbers, here.array()))
+        if len(batch):
+            found.append(batch)
+    return found
 
 
 def _alive(batch: Batch, now_us: int) -> Batch:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from penstock.forks import abandon_in_children
 
-READ_AHEAD_BYTES_MAX = 64 << 20
+READ_AHEAD_BYTES_MAX = 32 << 20
 
 
 class Forgetful(Protocol):

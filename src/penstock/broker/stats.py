@@ -35,7 +35,8 @@ def topic_stats(broker: Broker, topic: Topic) -> TopicStats:
     ]
     groups = [_group_stats(broker, topic, group) for group in topic.groups()]
     delays = topic.delays.stats()
-    messages = sum(p.end - p.start for p in partitions)
+    gone = sum(p.passed_over().count for p in topic.partitions)
+    messages = sum(p.end - p.start for p in partitions) - gone
     return TopicStats(
         topic=str(topic.name),
         messages=messages,
@@ -78,7 +79,7 @@ def empty_stats(broker: Broker, name: TopicName, partitions: int) -> TopicStats:
 
 def dead_count(broker: Broker, name: TopicName) -> int:
     """Dead letters of a topic that are neither redriven nor purged."""
-    return 0 if name.is_dead_letters else broker.dead_letters(name).count()
+    return 0 if broker.is_dead_letters(name) else broker.dead_letters(name).count()
 
 
 def _group_stats(broker: Broker, topic: Topic, group: str) -> GroupStats:

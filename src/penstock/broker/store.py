@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -46,6 +47,7 @@ class Store:
     def __init__(self, engine: Engine, free_bytes_min: int) -> None:
         self._engine = engine
         self._clock: Clock = engine.clock
+        self._logs: WeakSet[PartitionLog] = WeakSet()
         self._up_since = engine.clock.monotonic_ns(), engine.clock.wall_ns() // 1000
         self._free_bytes_min = free_bytes_min
         self.latencies = Latencies(engine.clock, self._latency_log)
@@ -96,7 +98,7 @@ class Store:
         all_partitions: Sequence[Partition],
     ) -> Delays:
         config = partition.log.config
-        log = self._engine.open(f"{prefix}/log", config)
+        log = self._open_log(f"{prefix}/log", config)
         try:
             journal = self._journal(f"{prefix}/journal", config)
             return Delays(log, journal, self._clock, partition, moved, all_partitions)
@@ -110,7 +112,7 @@ class Store:
         prefix = partition_prefix(name, number)
         config = settings.log_config(self._free_bytes_min)
         with ExitStack() as closing:
-            log = self._engine.open(f"{prefix}/log", config)
+            log = self._open_log(f"{prefix}/log", config)
             closing.callback(log.close)
             journal = self._journal(f"{prefix}/ledger", config)
             closing.callback(journal.close)
@@ -132,13 +134,22 @@ class Store:
                 if name not in catalog:
                     self.remove_topic(name)
 
+    def failed_logs(self) -> list[str]:
+        """Of those that are open: which take no writes any more."""
+        return [log.folder for log in list(self._logs) if log.failure is not None]
+
+    def _open_log(self, name: str, config: LogConfig) -> PartitionLog:
+        log = self._engine.open(name, config)
+        self._logs.add(log)
+        return log
+
     def _latency_log(self, create: bool) -> PartitionLog | None:
         if not create and not self._engine.names("latencies"):
             return None
-        return self._engine.open("latencies", latency_log_config(self._free_bytes_min))
+        return self._open_log("latencies", latency_log_config(self._free_bytes_min))
 
     def _journal(self, name: str, config: LogConfig) -> Journal:
-        return Journal(self._engine.open(name, journal_config(config)))
+        return Journal(self._open_log(name, journal_config(config)))
 
 
 def topic_prefix(name: TopicName) -> str:

@@ -25,7 +25,7 @@ from penstock.delivery.producers import Duplicate
 from penstock.errors import InvalidInput, PartitionNotFound
 from penstock.log.base import DONE, Appended
 from penstock.model.names import TopicName, dedup_names
-from penstock.model.published import Placed, ProducerSequence, place, place_of
+from penstock.model.published import CallId, Placed, ProducerSequence, place, place_of
 from penstock.model.settings import TopicSettings
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS
@@ -78,20 +78,40 @@ class Topic:
         *,
         partition: int | None = None,
         producer: ProducerSequence | None = None,
+        call: CallId | None = None,
     ) -> list[Placed]:
         """Append messages to their partitions: the one named, that of their key, or the next."""
         batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
         if producer is not None:
             return [self._append_idempotent(batch, partition, producer)]
-        parts = self._split(batch, partition)
+        parts = self._split(batch, partition, call)
         if len(parts) > 1:
             self._check_whole(batch, parts)
-        placed = [
-            _placed(number, rows, self.partitions[number].append(part))
-            for number, rows, part in parts
-        ]
+        if call is None:
+            placed = [
+                _placed(number, rows, self.partitions[number].append(part))
+                for number, rows, part in parts
+            ]
+        else:
+            placed = [
+                _placed(number, rows, self.partitions[number].append_once(part, call))
+                for number, rows, part in parts
+            ]
         self._news()
         return placed
+
+    def redrive(self, batch: Batch, group: str | None) -> None:
+        """Append messages that failed before, for one group alone or, with None, for all."""
+        if group is None:
+            self.publish(batch)
+            return
+        batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
+        parts = self._split(batch, None)
+        if len(parts) > 1:
+            self._check_whole(batch, parts)
+        for number, _, part in parts:
+            self.partitions[number].append_redriven(part, group)
+        self._news()
 
     def publish_once(
         self, batch: Batch, ids: Sequence[str | bytes | None], partition: int | None = None
@@ -134,11 +154,12 @@ class Topic:
         batch: Batch,
         deliver_at_us: int | Int64s,
         partition: int | None,
+        call: CallId | None = None,
     ) -> list[Placed]:
         """Keep messages until they fall due, each in its partition; where they wait. Their TTL
         counts from then on."""
         batch = self._with_ttl(batch, deliver_at_us)
-        parts = self._split(batch, partition)
+        parts = self._split(batch, partition, call)
         if len(parts) > 1:
             self._check_whole(batch, parts)
         placed = []
@@ -146,7 +167,7 @@ class Topic:
             at_us = deliver_at_us
             if len(parts) > 1 and not isinstance(at_us, int):
                 at_us = np.asarray(at_us)[rows]
-            placed.append(_placed(number, rows, self.delays.add(number, part, at_us)))
+            placed.append(_placed(number, rows, self.delays.add(number, part, at_us, call)))
         return placed
 
     def move_due(self) -> int:
@@ -268,17 +289,21 @@ class Topic:
         for _, _, part in parts:
             check_frame(part)
 
-    def _split(self, batch: Batch, partition: int | None) -> list[_Part]:
-        """The messages of each partition, with their rows in the batch."""
+    def _split(
+        self, batch: Batch, partition: int | None, call: CallId | None = None
+    ) -> list[_Part]:
+        """The messages of each partition, with their rows in the batch. A call that is made again
+        goes where it went before."""
         rows = range(len(batch))
         if partition is not None:
             return [(self.partition(partition).number, rows, batch)]
         partitions = len(self.partitions)
         if partitions == 1:
             return [(0, rows, batch)]
+        turn = next(self._turn) if call is None else call.caller + call.number
+        turn %= partitions
         if not batch.columns & BITS["key"]:
-            return [(next(self._turn) % partitions, rows, batch)]
-        turn = next(self._turn) % partitions
+            return [(turn, rows, batch)]
         target = np.fromiter(
             (
                 turn if key is None else mmh3.hash(key, signed=False) % partitions

@@ -15,7 +15,7 @@ from penstock.broker.partition import Partition
 from penstock.delivery.offsets import Int64s
 from penstock.log.base import Appended, PartitionLog
 from penstock.model.messages import DelayedMessage
-from penstock.model.published import parse_delayed_id, place_of
+from penstock.model.published import CallId, parse_delayed_id, place_of
 from penstock.model.stats import DelayStats
 from penstock.record.batch import Batch
 
@@ -48,8 +48,14 @@ class TopicDelays:
         for delays in self._delays.values():
             yield delays.log, delays.journal.log
 
-    def add(self, number: int, batch: Batch, deliver_at_us: int | Int64s) -> Appended:
-        return self.of(number).add(batch, deliver_at_us)
+    def add(
+        self,
+        number: int,
+        batch: Batch,
+        deliver_at_us: int | Int64s,
+        call: CallId | None = None,
+    ) -> Appended:
+        return self.of(number).add(batch, deliver_at_us, call)
 
     def cancel(self, id_: str) -> bool:
         """Forget a message that is not due yet; False if it is gone already."""

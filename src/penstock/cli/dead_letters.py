@@ -28,6 +28,13 @@ class Reason(StrEnum):
     expired = "expired"
 
 
+class RedriveTarget(StrEnum):
+    """Who gets a letter again."""
+
+    group = "group"
+    topic = "topic"
+
+
 Topic = Annotated[
     str,
     typer.Argument(
@@ -46,6 +53,10 @@ GroupOption = Annotated[
 ErrorOption = Annotated[
     str | None,
     typer.Option("--error", metavar="TEXT", help="Only those whose error contains this text."),
+]
+To = Annotated[
+    RedriveTarget,
+    typer.Option("--to", help="Only the group in which a letter failed, or all of the topic."),
 ]
 All = Annotated[bool, typer.Option("--all", help="All of them.")]
 
@@ -161,14 +172,15 @@ def redrive(
     group: GroupOption = None,
     error: ErrorOption = None,
     every: All = False,
+    to: To = RedriveTarget.group,
 ) -> None:
     """Send dead letters back to their topic as new messages: some by id, by filter, or all."""
     letters = session.ps.dead_letters(topic)
     if ids:
         _only_ids(reason, group, error, every)
-        count = letters.redrive(_find(session.ps, topic, ids))
+        count = letters.redrive(_find(session.ps, topic, ids), to=to.value)
     else:
-        count = letters.redrive(where=_filter(reason, group, error, every))
+        count = letters.redrive(where=_filter(reason, group, error, every), to=to.value)
     _report(session, topic, "redriven", count)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
+
+import msgspec
 
 from penstock.client.arguments import parse_limit
 from penstock.client.link import Link
 from penstock.client.waiting import Steps, run, run_async
 from penstock.errors import InvalidInput
 from penstock.model import calls
-from penstock.model.dead_letters import Letter, LetterFilter, LetterPage, LetterPlace
+from penstock.model.dead_letters import Letter, LetterFilter, LetterPage, LetterPlace, RedriveTo
 from penstock.model.names import TopicName
 
 _PAGE = 1000
@@ -31,22 +33,33 @@ class LetterCalls:
             )
         )
 
-    def _redrive(self, letters: Any, where: LetterFilter | None) -> Steps[int]:
-        return self._apply(calls.RedriveDeadLetters, letters, where)
+    def _redrive(self, letters: Any, where: LetterFilter | None, to: RedriveTo) -> Steps[int]:
+        if to not in get_args(RedriveTo):
+            raise InvalidInput(f"to is {to!r:.100}; allowed: {', '.join(get_args(RedriveTo))}")
+        name = self._name
+        return self._apply(
+            calls.RedriveDeadLetters(namespace=name.namespace, topic=name.topic, to=to),
+            letters,
+            where,
+        )
 
     def _purge(self, letters: Any, where: LetterFilter | None) -> Steps[int]:
-        return self._apply(calls.PurgeDeadLetters, letters, where)
+        name = self._name
+        return self._apply(
+            calls.PurgeDeadLetters(namespace=name.namespace, topic=name.topic), letters, where
+        )
 
     def _apply(
-        self, kind: type[calls.LetterChoice], letters: Any, where: LetterFilter | None
+        self, every: calls.LetterChoice, letters: Any, where: LetterFilter | None
     ) -> Steps[int]:
+        """Ask for all of a topic, or for those that are chosen."""
         _check_filter(where)
         if letters is None and where is None:
-            return (yield from self._link.ask(self._choice(kind, None))).count
+            return (yield from self._link.ask(every)).count
         places: list[LetterPlace] = []
         if letters is not None:
-            some = _parse_letters(letters)
-            places += [_place(each) for each in some if where is None or where(each)]
+            named = _parse_letters(letters)
+            places += [_place(each) for each in named if where is None or where(each)]
         else:
             after: str | None = None
             while True:
@@ -58,15 +71,10 @@ class LetterCalls:
                     break
         done = 0
         for start in range(0, len(places), _PLACES_MAX):
-            call = self._choice(kind, places[start : start + _PLACES_MAX])
+            some = places[start : start + _PLACES_MAX]
+            call = msgspec.structs.replace(every, letters=some)
             done += (yield from self._link.ask(call)).count
         return done
-
-    def _choice(
-        self, kind: type[calls.LetterChoice], letters: list[LetterPlace] | None
-    ) -> calls.LetterChoice:
-        name = self._name
-        return kind(namespace=name.namespace, topic=name.topic, letters=letters)
 
 
 class DeadLetters(LetterCalls):
@@ -101,14 +109,21 @@ class DeadLetters(LetterCalls):
                 return
 
     def redrive(
-        self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None
+        self,
+        letters: Letter | Sequence[Letter] | None = None,
+        where: LetterFilter | None = None,
+        *,
+        to: RedriveTo = "group",
     ) -> int:
         """Send letters back to their topic as new messages: these, those picked, or all.
+
+        To the group in which each failed, and to nobody else; with `to="topic"`, as with a letter
+        that names no group, to every reader of the topic.
 
         With both, those of the letters that `where` picks. A letter that was redriven or purged
         before is passed over; one that never was here is InvalidInput, and nothing happens.
         """
-        return run(self._redrive(letters, where))
+        return run(self._redrive(letters, where, to))
 
     def purge(
         self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None
@@ -143,14 +158,21 @@ class AsyncDeadLetters(LetterCalls):
         return found
 
     async def redrive(
-        self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None
+        self,
+        letters: Letter | Sequence[Letter] | None = None,
+        where: LetterFilter | None = None,
+        *,
+        to: RedriveTo = "group",
     ) -> int:
         """Send letters back to their topic as new messages: these, those picked, or all.
+
+        To the group in which each failed, and to nobody else; with `to="topic"`, as with a letter
+        that names no group, to every reader of the topic.
 
         With both, those of the letters that `where` picks. A letter that was redriven or purged
         before is passed over; one that never was here is InvalidInput, and nothing happens.
         """
-        return await run_async(self._redrive(letters, where))
+        return await run_async(self._redrive(letters, where, to))
 
     async def purge(
         self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None

@@ -72,9 +72,9 @@ def _peek(
         )
         found += page.messages()
         # Of one partition an answer may end before the limit, and can be gone on with.
-        if partition is None or len(found) >= limit or page.next_offset >= page.end:
+        if page.partition is None or len(found) >= limit or page.next_offset >= page.end:
             return found
-        place = page.next_offset
+        partition, place = page.partition, page.next_offset
 
 
 def _maybe_group(group: str | None) -> str | None:

@@ -432,8 +432,8 @@ class GroupQueue:
 
 
 def time_noted_every_ns(left_ns: int) -> int:
-    """How soon the time is to be noted, or looked at, while the next deadline is so far away."""
-    return min(left_ns, max(left_ns // 8, _TIME_NOTED_NS_MIN), _TIME_NOTED_NS_MAX)
+    """How often the time is noted while the next deadline is so far away."""
+    return min(max(left_ns // 8, _TIME_NOTED_NS_MIN), _TIME_NOTED_NS_MAX)
 
 
 def fewer_retries(one: int | None, other: int | None) -> int | None:

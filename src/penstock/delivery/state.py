@@ -1,6 +1,7 @@
 """The state of one group on one partition: the fold of its ledger.
 
-`apply` is the only thing that changes it, in a live broker and in a recovery alike. Replaying the
+`apply` is what changes it, in a live broker and in a recovery alike; beside it only `withhold`, for
+what other logs say. Replaying the
 ledger from the start, or from a snapshot on, gives the same state, except for read-ahead and whose
 turn it is, which nobody is promised.
 
@@ -100,6 +101,18 @@ class GroupState:
         """Believe the events of one ledger entry, once it is stored."""
         for event in events:
             _APPLY[type(event)](self, event)
+        self._advance()
+
+    def withhold(self, offsets: Offsets) -> None:
+        """Messages are not for this group, wherever they are: they are done with.
+
+        A lane may have them in its read-ahead; then go on from a snapshot.
+        """
+        self._forget(offsets)
+        self.acked.add(offsets)
+        self._advance()
+
+    def _advance(self) -> None:
         # The floor is whatever comes first of all that is still to be done.
         floor, acked, outstanding = self.passed, self.acked, self.outstanding
         if outstanding and (first := outstanding.min()) < floor:

@@ -162,7 +162,9 @@ class DiskFile:
     def append(self, buffers: Sequence[Buffer]) -> None:
         size, descriptor = self.size, self._descriptor
         with descriptor.lock:
-            fd = descriptor.fd if descriptor.fd >= 0 else descriptor.reopen()
+            fd = descriptor.fd
+            if fd < 0:
+                fd = descriptor.reopen()
             descriptor.is_recent = True
             if len(buffers) == 1:
                 data = buffers[0]

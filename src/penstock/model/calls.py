@@ -13,7 +13,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, Type
 
 import msgspec
 
-from penstock.model.dead_letters import Letter, LetterPage, LetterPlace
+from penstock.model.dead_letters import Letter, LetterPage, LetterPlace, RedriveTo
 from penstock.model.groups import (
     CommittedOffsets,
     MemberStanding,
@@ -308,6 +308,10 @@ class InspectDeadLetter(TopicCall[Letter], frozen=True, kw_only=True):
 @_asked("POST", "/topics/{topic}/dead-letters/redrive", "manage", Count, tag="dead letters")
 class RedriveDeadLetters(LetterChoice, frozen=True, kw_only=True):
     """Send letters back to their topic as new messages: some, or all."""
+
+    to: RedriveTo = "group"
+    """`group`: only the group in which a letter failed gets it again; a letter that names none, and
+    with `topic` each, is for every reader."""
 
 
 @_asked("POST", "/topics/{topic}/dead-letters/purge", "manage", Count, tag="dead letters")

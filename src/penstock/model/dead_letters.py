@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -10,6 +11,9 @@ from penstock.model.values import Small, Whole
 from penstock.record.batch import Message
 
 ORIGIN_HEADER = "penstock-dead-letter"
+
+RedriveTo: TypeAlias = Literal["group", "topic"]
+"""Whom a letter is sent back to: the group in which it failed, or every reader of its topic."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

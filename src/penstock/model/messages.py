@@ -122,8 +122,10 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a partition, or of all, and where to read on."""
 
     batches: list[Batch]
+    partition: int | None
+    """Of which the messages are; None: of several, where nobody can go on from an offset."""
     next_offset: int
-    """Of the partition; of several, how many messages were passed."""
+    """Of the partition; of several, how many messages there are here."""
     start: int
     end: int
     damage: list[Damage] = []

@@ -14,6 +14,7 @@ DEAD_LETTER_SUFFIX = ".dlq"
 
 _TOPIC = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_SUFFIX = re.compile(r"[._-][a-z0-9._-]{0,31}")
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -33,7 +34,7 @@ class TopicName(NamedTuple):
 
     @property
     def dead_letters(self) -> TopicName:
-        """Where the dead letters of this topic go."""
+        """Where the dead letters of this topic go, unless its settings name another suffix."""
         return TopicName(self.namespace, self.topic + DEAD_LETTER_SUFFIX)
 
 
@@ -67,6 +68,15 @@ def group_name(group: str) -> str:
 def _checked_group(group: str) -> str:
     _check("group", group, _GROUP, "letters, digits, '.', '_', '-'; 128 at most")
     return group
+
+
+def check_suffix(suffix: str) -> None:
+    rule = "a-z, 0-9, '.', '_', '-'; 32 at most, the first '.', '_' or '-'"
+    _check("dead_letter_suffix", suffix, _SUFFIX, rule)
+
+
+def is_group_name(text: str) -> bool:
+    return _GROUP.fullmatch(text) is not None
 
 
 def stream_group(group: str, namespace: str = DEFAULT_NAMESPACE) -> str:

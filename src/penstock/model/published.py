@@ -24,6 +24,29 @@ class ProducerSequence(msgspec.Struct, frozen=True):
     sequence: int
 
 
+class CallId(msgspec.Struct, frozen=True, gc=False):
+    """Names one call of a client, however often it is made again after a lost answer.
+
+    A caller makes one call at a time, and numbers them upwards."""
+
+    caller: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.caller:x}-{self.number:x}"
+
+    @classmethod
+    def parse(cls, text: str) -> CallId:
+        caller, dash, number = text.partition("-")
+        try:
+            found = cls(int(caller, 16), int(number, 16))
+        except ValueError:
+            found = cls(0, 0)
+        if not dash or len(text) > 32 or not (1 < found.caller < 1 << 62 > found.number >= 0):
+            raise InvalidInput(f"{text!r:.100} is not the id of a call")
+        return found
+
+
 class Placed(msgspec.Struct, frozen=True, gc=False):
     """Where some messages of a batch are."""
 

@@ -12,7 +12,7 @@ from penstock.delivery.lanes import WEIGHTS
 from penstock.delivery.queue import Policy
 from penstock.durations import Duration, parse_ms, parse_ns
 from penstock.errors import InvalidInput
-from penstock.model.names import group_name
+from penstock.model.names import DEAD_LETTER_SUFFIX, check_suffix, group_name
 from penstock.model.values import Seconds
 from penstock.spelling import nearest
 
@@ -39,6 +39,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_flight_max: int | None = None
     """Of one group on one partition."""
     ttl_ms: int | None = None
+    dead_letters: bool = True
+    """Whether messages that are given up become dead letters; otherwise they are dropped."""
+    dead_letter_suffix: str = DEAD_LETTER_SUFFIX
+    """What is added to the topic's name for that of its dead letters; it stays as it was made."""
     dead_letter_expired: bool = False
     retention_mode: RetentionMode = "time"
     retention_ms: int | None = 7 * DAY_MS
@@ -74,6 +78,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         _within("message_bytes_max", self.message_bytes_max, 1, _LETTER_BYTES_MAX)
         for group in self.retention_waits_for:
             group_name(group)
+        check_suffix(self.dead_letter_suffix)
         if self.retention_mode not in get_args(RetentionMode):
             raise InvalidInput(
                 f"retention_mode is {self.retention_mode!r}; allowed: "

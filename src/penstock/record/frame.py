@@ -55,8 +55,8 @@ _HEADER = struct.Struct(
     "I"  # row_count        how many messages it holds
     "q"  # first_timestamp  the smallest, in microseconds since 1970 UTC
     "q"  # last_timestamp   the largest
-    "q"  # producer_id      of an idempotent producer; 0 without
-    "q"  # base_sequence    of its first row; -1 without
+    "q"  # producer_id      of an idempotent producer, or a caller's id negated; 0 without
+    "q"  # base_sequence    of its first row, or the number of the call; -1 without
     "I"  # producer_epoch
     "I"  # term             of the leader that wrote it; 0 on one node
     "16s"  # ulid           of the batch, big-endian; row r has the id ulid + r

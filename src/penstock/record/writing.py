@@ -96,9 +96,9 @@ def encode(
     try:
         if batch.columns == _VALUE and span is None:
             if type(batch) is Single:
-                if len(batch.value) <= SINGLE_BYTES_MAX and by is NOBODY:
+                if len(batch.value) <= SINGLE_BYTES_MAX:
                     return encode_single(
-                        batch.value, base_offset, ulid, stamp_us, batch.priority, salt
+                        batch.value, base_offset, ulid, stamp_us, batch.priority, salt, by
                     )
             elif codec == "none" and not isinstance(batch, Plain):
                 frame = _encode_values(
@@ -256,11 +256,13 @@ def encode_single(
     stamp_us: int,
     priority: int = _NORMAL,
     salt: Salt = PLAIN,
+    by: FrameProducer = NOBODY,
 ) -> EncodedFrame:
     """The same of one message whose value is short."""
     frame_bytes, body_bytes, shape, counts, start, padding = _single_template(len(value), priority)
+    writer = _NOBODY if by is NOBODY else _WRITER.pack(*by)
     header = _CHECKED.pack(
-        shape, base_offset, counts, stamp_us, stamp_us, _NOBODY, ulid.to_bytes(16, "big")
+        shape, base_offset, counts, stamp_us, stamp_us, writer, ulid.to_bytes(16, "big")
     )
     checked = b"".join((header, start, value, padding))
     buffers = [salt.magic + crc32c(checked, salt.seed).to_bytes(4, "little") + checked]

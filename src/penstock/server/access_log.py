@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from typing import BinaryIO
+from queue import SimpleQueue
+from threading import Thread
+from typing import IO
 
 import msgspec
 
@@ -13,6 +16,10 @@ from penstock.server.keys import Key
 
 _FLUSH_EVERY_S = 0.2
 _BUFFER_BYTES_MAX = 64 << 10
+_WAITING_BYTES_MAX = 4 << 20
+_CLOSE_S_MAX = 2
+
+_logger = logging.getLogger("penstock.server")
 
 
 class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -35,9 +42,10 @@ class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class AccessLog:
-    """Lines are gathered for a moment, so that writing them does not hold up answers."""
+    """Lines are gathered for a moment, and written by a thread: whoever reads them may be slow, or
+    stop reading, and must not hold up answers. What does not fit into memory then is left out."""
 
-    def __init__(self, out: BinaryIO | None, *, failures_only: bool = False) -> None:
+    def __init__(self, out: IO[bytes] | None, *, failures_only: bool = False) -> None:
         """`failures_only`: what the server could not do, and who was not let in."""
         self._out = out
         self._failures_only = failures_only
@@ -45,6 +53,11 @@ class AccessLog:
         self._lines = bytearray()
         self._flush_is_due = False
         self._second, self._second_text = 0, ""
+        self._waiting_bytes = self._left_out = 0
+        self._parts: SimpleQueue[bytes | bytearray | None] = SimpleQueue()
+        self._writer = Thread(target=self._write_parts, name="penstock-access-log", daemon=True)
+        if out is not None:
+            self._writer.start()
 
     def write(self, request: Request, answer: Answer, took_s: float, key: Key | None) -> None:
         status = answer.status
@@ -84,10 +97,32 @@ class AccessLog:
 
     def flush(self) -> None:
         self._flush_is_due = False
-        if self._out is not None and self._lines:
-            lines, self._lines = self._lines, bytearray()
-            self._out.write(lines)
-            self._out.flush()
+        if self._out is None or not self._lines:
+            return
+        lines, self._lines = self._lines, bytearray()
+        if self._waiting_bytes > _WAITING_BYTES_MAX:
+            self._left_out += lines.count(b"\n")
+            return
+        if self._left_out:
+            _logger.warning("left out %d lines of the log: nobody reads it", self._left_out)
+            self._left_out = 0
+        self._waiting_bytes += len(lines)
+        self._parts.put(lines)
 
     def close(self) -> None:
         self.flush()
+        if self._out is not None:
+            self._parts.put(None)
+            self._writer.join(_CLOSE_S_MAX)
+
+    def _write_parts(self) -> None:
+        """On a thread of its own."""
+        assert self._out is not None
+        while (part := self._parts.get()) is not None:
+            try:
+                self._out.write(part)
+                self._out.flush()
+            except (OSError, ValueError):  # nobody can read it any more
+                continue
+            finally:
+                self._waiting_bytes -= len(part)

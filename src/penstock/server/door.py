@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _THREADS = 8
 _QUEUE_THREADS = 8
+_READ_THREADS = 4
+_LONG_ANSWERS = 16  # that may be made at the same time; all of them fit into the budget
 _MEMBER_THREADS = 4
 
 
@@ -47,6 +49,7 @@ class Door:
         self.log = log or AccessLog(None)
         self.stopping = False
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-aside")
+        self._read_threads = ThreadPoolExecutor(_READ_THREADS, "penstock-read")
         self._queue_threads = ThreadPoolExecutor(_QUEUE_THREADS, "penstock-queue")
         self._member_threads = ThreadPoolExecutor(_MEMBER_THREADS, "penstock-member")
         self.long_calls = LongCalls(self._queue_threads, self.polls.look)
@@ -59,6 +62,27 @@ class Door:
         """Do something that takes long, or waits for the disk, beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
+    async def read_aside(self, work: Callable[..., T], *args: Any) -> T:
+        """The same for what may become a long answer. Raises Unavailable if there is no room for
+        one when its turn comes."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._read_threads, self.within_budget(work), *args
+        )
+
+    def within_budget(self, work: Callable[..., T]) -> Callable[..., T]:
+        """The same work, for a thread: it keeps room for a long answer while it runs."""
+        buffers = self.gate.buffers
+        room = min(self.config.body_bytes_max, buffers.bytes_max // _LONG_ANSWERS)
+
+        def run(*args: Any) -> T:
+            buffers.take(room)
+            try:
+                return work(*args)
+            finally:
+                buffers.give_back(room)
+
+        return run
+
     async def member_aside(self, work: Callable[..., T], *args: Any) -> T:
         """The same for members of stream groups: who cannot heartbeat in time is expelled, so
         they do not wait behind what takes long."""
@@ -70,6 +94,11 @@ class Door:
         self.polls.stop()
 
     def close(self) -> None:
-        for threads in (self._threads, self._queue_threads, self._member_threads):
+        for threads in (
+            self._threads,
+            self._read_threads,
+            self._queue_threads,
+            self._member_threads,
+        ):
             threads.shutdown()
         self.log.close()

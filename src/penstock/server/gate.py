@@ -7,6 +7,8 @@ any thread may make them.
 
 from __future__ import annotations
 
+import threading
+
 from penstock.config import ServerConfig
 from penstock.errors import Forbidden, TooManyRequests, Unauthenticated, Unavailable
 from penstock.server.keys import Key, KeyStore, Right
@@ -63,36 +65,33 @@ def check_right(key: Key | None, right: Right, namespace: str | None) -> None:
 class ByteBudget:
     """How many bytes of requests and answers are in memory, all clients together.
 
-    Only the event loop changes it. What comes in is refused when it does not fit. Answers are
-    already there when they are counted: they may exceed the limit, and then nothing more comes in.
+    What comes in is refused when it does not fit, and so is work that could make a long answer. An
+    answer is already there when it is counted: it may exceed the limit, and then nothing else
+    begins. Any thread may use it.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.taken = 0
+        self._lock = threading.Lock()
 
     def take(self, count: int) -> None:
         """Raises Unavailable if there is no room."""
-        self.taken += count
-        try:
-            self.check()
-        except Unavailable:
-            self.taken -= count
-            raise
+        with self._lock:
+            if self.taken + count > self.bytes_max:
+                raise Unavailable(
+                    f"requests and answers of {self.taken >> 20} MiB are under way; try again"
+                )
+            self.taken += count
 
     def add(self, count: int) -> None:
         """Whether there is room or not."""
-        self.taken += count
+        with self._lock:
+            self.taken += count
 
     def give_back(self, count: int) -> None:
-        self.taken -= count
-
-    def check(self) -> None:
-        """Raises Unavailable while the limit is exceeded."""
-        if self.taken > self.bytes_max:
-            raise Unavailable(
-                f"requests and answers of {self.taken >> 20} MiB are under way already; try again"
-            )
+        with self._lock:
+            self.taken -= count
 
 
 def _limiter(per_second: float | None, burst: int) -> Limiter | None:

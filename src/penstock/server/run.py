@@ -31,7 +31,7 @@ from penstock.log.local_engine import LocalEngine
 from penstock.server.access_log import AccessLog
 from penstock.server.application import Application, check_required
 from penstock.server.door import Door
-from penstock.server.http.connection import Connection, connection_class
+from penstock.server.http.connection import ServerConnection, connection_class
 from penstock.server.keys import KeyStore
 from penstock.server.metrics import MeteredFiles
 from penstock.server.open_files import connections_below_limit
@@ -165,7 +165,7 @@ class Server(uvicorn.Server):
             await asyncio.sleep(min(_LOOK_EVERY_S, request_s / 2, idle_s / 2))
             now = loop.time()
             for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection):
+                if isinstance(connection, ServerConnection):
                     connection.look_after(now, request_s, idle_s)
 
 

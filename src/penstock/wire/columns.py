@@ -12,18 +12,24 @@ batches themselves have to be written.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import InvalidInput, ProtocolError, RequestTooLarge
 from penstock.model.deliveries import Delivered
+from penstock.model.values import Small, Whole
 from penstock.record.batch import Batch
+from penstock.record.columns import headers_are_whole
 from penstock.record.plain import Laid, Plain, body_of
-from penstock.record.schema import BITS, FIELDS, Priority, schema_of
+from penstock.record.schema import BITS, FIELDS, Priority, parse_priority, schema_of
+from penstock.wire.stream_sizes import check_sizes
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 COMPACT_TYPE = f"{ARROW_TYPE};form=compact"
@@ -50,6 +56,10 @@ _LEASE_FIELDS = [
     pa.field("delivery_count", pa.int32(), nullable=False),
     pa.field("lease", pa.int64(), nullable=False),
 ]
+_PLACED_FIELDS = schema_of(_PLACED)
+_LEASED = [*_PLACED_FIELDS, *_LEASE_FIELDS]
+STREAM_BYTES_MAX = 1 << 30
+"""What an answer may unpack to."""
 
 
 def encode_new(batch: Batch, dedup_ids: Sequence[bytes | None] | None = None) -> bytes:
@@ -90,13 +100,13 @@ def encode_delivered(delivered: Sequence[Delivered]) -> bytes:
 class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What all rows of a record batch have in common, and so need no columns for."""
 
-    partition: int
-    lease: int
-    delivery_count: int
-    base_offset: int
-    ulid: str
-    timestamp_us: int | None
-    priority: int
+    partition: Small
+    lease: Whole
+    delivery_count: Small
+    base_offset: Whole
+    ulid: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{1,32}$")]
+    timestamp_us: Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)] | None
+    priority: Annotated[int, msgspec.Meta(ge=0, lt=len(Priority))]
 
 
 _pieces = msgspec.json.Decoder(list[Piece])
@@ -137,29 +147,26 @@ def encode_compact(delivered: Sequence[Delivered]) -> tuple[bytes, bytes] | None
 
 
 def decode_delivered(body: bytes, pieces: bytes = b"") -> list[Delivered]:
-    """What either of them made. Without pieces, each record batch is of one lease and count."""
-    if pieces:
-        return _decode_compact(body, _pieces.decode(pieces))
-    leases: dict[tuple[int, int], list[tuple[Batch, int]]] = {}
-    for data in pa.ipc.open_stream(body):
-        if data.num_rows:
-            lease = data.column("partition")[0].as_py(), data.column("lease")[0].as_py()
-            count = data.column("delivery_count")[0].as_py()
-            leases.setdefault(lease, []).append((_batch(data), count))
-    return _delivered(leases)
+    """What either of them made. Without pieces, each record batch is of one lease and count.
+
+    Raises ProtocolError for anything else: a server is not trusted with the client's memory."""
+    with _understanding():
+        if pieces:
+            return _decode_compact(body, _pieces.decode(pieces))
+        leases: dict[tuple[int, int], list[tuple[Batch, int]]] = {}
+        for data in _CheckedStream(body, _LEASED):
+            if data.num_rows:
+                lease = data.column("partition")[0].as_py(), data.column("lease")[0].as_py()
+                count = data.column("delivery_count")[0].as_py()
+                leases.setdefault(lease, []).append((_batch(data), count))
+        return _delivered(leases)
 
 
 def _decode_compact(body: bytes, pieces: list[Piece]) -> list[Delivered]:
     if not pieces:
         return []
-    batches: list[Batch]
     laid = decode_plain(body) if len(pieces) == 1 else None
-    if laid is not None:
-        batches = [laid]
-    else:
-        stream = pa.ipc.open_stream(body)
-        columns = sum(BITS[name] for name in stream.schema.names)
-        batches = [Batch(data, columns) for data in stream]
+    batches = [laid] if laid is not None else [_alone(data) for data in _CheckedStream(body, [])]
     leases: dict[tuple[int, int], list[tuple[Batch, int]]] = {}
     for batch, piece in zip(batches, pieces, strict=True):
         batch.base_offset = piece.base_offset
@@ -199,9 +206,11 @@ def encode_read(batches: Iterable[Batch], about: bytes) -> bytes:
 
 
 def decode_read(body: bytes) -> tuple[list[Batch], bytes]:
-    stream = pa.ipc.open_stream(body)
-    about = (stream.schema.metadata or {}).get(_META, b"")
-    return [_batch(data) for data in stream], about
+    """What `encode_read` made; ProtocolError for anything else."""
+    with _understanding():
+        stream = _CheckedStream(body, _PLACED_FIELDS)
+        about = (stream.schema.metadata or {}).get(_META, b"")
+        return [_batch(data) for data in stream], about
 
 
 def _laid(batch: Batch, columns: int) -> Sequence[Any]:
@@ -227,11 +236,72 @@ def _arrays(batch: Batch, columns: int) -> Iterator[pa.Array]:
 def _batch(data: pa.RecordBatch) -> Batch:
     """A batch of what came; columns that are not ours are left out."""
     names = [field.name for field in FIELDS if field.name in data.schema.names]
-    columns = sum(BITS[name] for name in names)
-    schema = schema_of(columns)
-    arrays = [data.column(name) for name in schema.names]
-    base = data.column("offset")[0].as_py() if data.num_rows else 0
-    return Batch(pa.RecordBatch.from_arrays(arrays, schema=schema), columns, base_offset=base)
+    batch = _alone(data.select(names))
+    batch.base_offset = data.column("offset")[0].as_py() if data.num_rows else 0
+    return batch
+
+
+def _alone(data: pa.RecordBatch) -> Batch:
+    columns = sum(BITS[name] for name in data.schema.names)
+    arrays = [data.column(name) for name in schema_of(columns).names]
+    return Batch(pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns)), columns)
+
+
+class _CheckedStream:
+    """An Arrow stream from elsewhere, whose record batches are as they should be."""
+
+    def __init__(self, body: bytes, wanted: Sequence[pa.Field]) -> None:
+        check_sizes(body, STREAM_BYTES_MAX)
+        self._stream = pa.ipc.open_stream(body)
+        self.schema = self._stream.schema
+        names = self.schema.names
+        if len(set(names)) != len(names):
+            raise InvalidInput("a column comes twice")
+        for field in (*FIELDS, *_LEASE_FIELDS):
+            if field.name in names and self.schema.field(field.name).type != field.type:
+                raise InvalidInput(f"column {field.name} is not {field.type}")
+        for field in wanted:
+            if field.name not in names:
+                raise InvalidInput(f"column {field.name} is missing")
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for data in self._stream:
+            data.validate(full=True)
+            for field in (*FIELDS, *_LEASE_FIELDS):
+                if field.name in data.schema.names:
+                    _check_column(field, data.column(field.name))
+            yield data
+
+
+def _check_column(field: pa.Field, column: pa.Array) -> None:
+    """What the rest of a client takes for granted, and Arrow does not insist on."""
+    if not field.nullable and column.null_count:
+        raise InvalidInput(f"a message without {field.name}")
+    if field.name == "headers" and not headers_are_whole(column):
+        raise InvalidInput("a header without a name")
+    if field.name == "priority" and len(column):
+        parse_priority(int(np.asarray(column).max()))
+
+
+@contextmanager
+def _understanding() -> Iterator[None]:
+    """Whatever is wrong with an answer, it is the answer that is wrong."""
+    try:
+        yield
+    except (
+        pa.ArrowException,
+        msgspec.DecodeError,
+        struct.error,
+        OSError,
+        EOFError,
+        MemoryError,
+        OverflowError,
+        TypeError,
+        LookupError,
+        ValueError,
+        RequestTooLarge,
+    ) as exc:
+        raise ProtocolError(f"the answer cannot be understood: {exc!s:.300}") from None
 
 
 @cache

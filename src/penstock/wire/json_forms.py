@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.errors import ProtocolError
 from penstock.log.base import Damage
 from penstock.model.dead_letters import Letter, LetterPage, Origin
 from penstock.model.groups import (
@@ -74,9 +75,11 @@ class DamageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessagePageView(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of a partition, and where to read on."""
+    """Messages of a partition, or of all, and where to read on."""
 
     messages: list[MessageView]
+    partition: int | None
+    """Null: they are of several, where nobody can go on from an offset."""
     next_offset: int
     start: int
     end: int
@@ -178,6 +181,7 @@ def page_view(page: MessagePage, *, with_messages: bool = True) -> MessagePageVi
     """Without its messages where they go beside it, as columns."""
     return MessagePageView(
         messages=[view(message) for message in page.messages()] if with_messages else [],
+        partition=page.partition,
         next_offset=page.next_offset,
         start=page.start,
         end=page.end,
@@ -188,6 +192,7 @@ def page_view(page: MessagePage, *, with_messages: bool = True) -> MessagePageVi
 def page_of(seen: MessagePageView, batches: list[Batch]) -> MessagePage:
     return MessagePage(
         batches=batches,
+        partition=seen.partition,
         next_offset=seen.next_offset,
         start=seen.start,
         end=seen.end,
@@ -222,7 +227,10 @@ def fetched_of(seen: FetchedView, batches: Iterable[Batch]) -> Fetched:
     for part in seen.parts:
         some: list[Batch] = []
         while sum(map(len, some)) < part.rows:
-            some.append(next(left))
+            batch = next(left, None)
+            if batch is None:
+                raise ProtocolError("the answer has fewer messages than it says")
+            some.append(batch)
         parts.append(
             FetchedPart(
                 topic=part.topic,

@@ -14,6 +14,9 @@ from penstock.errors import InvalidInput
 from penstock.model.calls import ROUTES, Call, Route
 from penstock.model.names import DEFAULT_NAMESPACE, TopicName
 
+CALL_HEADER = "penstock-call"
+"""On what is published: the id of the call, so that one that is made again is stored once."""
+
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 

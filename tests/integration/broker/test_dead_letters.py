@@ -326,9 +326,9 @@ def test_all_letters_are_redriven_and_may_die_again(dead: World) -> None:
     assert {letter.attempts for letter in letters.list()} == {1}
 
 
-def test_redriven_messages_reach_every_group(dead: World) -> None:
+def test_messages_redriven_to_their_topic_reach_every_group(dead: World) -> None:
     dead.ps.receive_batch("orders", "other", 100).ack()
-    dead.ps.dead_letters("orders").redrive()
+    dead.ps.dead_letters("orders").redrive(to="topic")
     assert len(dead.ps.receive("orders", "other", 100)) == 6
 
 

@@ -164,9 +164,10 @@ def test_the_hash_of_a_key_is_pinned(ps: Any) -> None:
 def test_without_a_key_messages_go_round(ps: Any) -> None:
     ps.create_topic("orders", partitions=3)
     singles = [ps.publish("orders", b"x").partition for _ in range(6)]
-    assert singles == [0, 1, 2, 0, 1, 2]
+    first = singles[0]  # any: each client of a server begins somewhere else
+    assert singles == [(first + n) % 3 for n in range(6)]
     batches = [{p.partition for p in ps.publish_batch("orders", [b"x"] * 5)} for _ in range(3)]
-    assert batches == [{0}, {1}, {2}]  # a batch stays together
+    assert batches == [{(first + n) % 3} for n in range(3)]  # a batch stays together
 
 
 def test_the_order_of_a_batch_is_kept_within_each_partition(ps: Any) -> None:

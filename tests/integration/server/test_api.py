@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from penstock.client.remote import operations
 
 from penstock.broker.broker import Broker
+from penstock.client import topics
 from penstock.clock import ManualClock
 from penstock.log.local_engine import LocalEngine
 from penstock.model.names import topic_name
@@ -153,7 +153,7 @@ def test_nothing_of_a_request_is_stored_if_a_message_is_too_large(
         ({"partition": 0}, 100),
         ({"delay": "1s"}, 100),
         ({"dedup_id": "once"}, 100 - len("penstock-dedup-id") - len("once")),
-        ({"delay": "1s", "partition": 0}, 100 - len("penstock-partition") - len("0")),
+        ({"delay": "1s", "partition": 0}, 100),
         ({"partition": 0, "key": "k", "headers": {"h": "v"}}, 97),
     ):
         large: dict[str, Any] = {"value": "x" * (most + 1), **how}
@@ -250,7 +250,7 @@ def test_a_page_of_long_dead_letters_is_short(orders: Http) -> None:
     ("wrong", "code"),
     [
         ({"value": "x" * 1001, "partition": 1}, "message_too_large"),
-        ({"value": "x" * 1000, "delay": "1s", "partition": 0}, "message_too_large"),
+        ({"value": "x" * 1001, "delay": "1s", "partition": 0}, "message_too_large"),
         ({"value": "x" * 1000, "dedup_id": "one"}, "message_too_large"),
         ({"value": "x", "delay": "91d"}, "invalid_input"),
         ({"value": "x", "partition": 2}, "partition_not_found"),
@@ -431,12 +431,12 @@ def test_latencies_come_in_pages_of_whole_minutes(tmp_path: Path) -> None:
 def test_the_stats_of_many_topics_take_few_requests(
     ps: Any, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "_STATS_PAGE", 7)
+    monkeypatch.setattr(topics, "_STATS_PAGE", 7)
     names = [f"t{n:02}" for n in range(20)]
     for name in names:
         ps.create_topic(name)
     assert [stats.topic for stats in ps.all_stats()] == names
-    until(lambda: server.door.requests.statuses["topic_table", 200] == 3)
+    until(lambda: server.door.requests.statuses["tabulate_topics", 200] == 3)
 
 
 # What is refused.

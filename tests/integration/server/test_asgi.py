@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.broker.api import Api
 from penstock.broker.broker import Broker
 from penstock.config import ServerConfig
 from penstock.server.application import Application
@@ -18,7 +19,7 @@ from penstock.server.keys import KeyStore
 @pytest.fixture
 def door(broker: Broker) -> Door:
     config = ServerConfig(data=broker.folder, body_bytes_max=100)
-    return Door(broker, config, KeyStore.open(broker.folder))
+    return Door(Api(broker), config, KeyStore.open(broker.folder))
 
 
 def ask(door: Door, method: str, path: str, *body: bytes) -> tuple[int, Any]:

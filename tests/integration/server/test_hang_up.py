@@ -98,3 +98,13 @@ def test_who_hangs_up_ends_nobody_elses_wait(
     for client in (first, patient):
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 20")
         client.close()
+
+
+def test_a_poll_ends_also_if_more_was_asked_behind_it(server: RunningServer) -> None:
+    with penstock.connect(server.url) as ps:
+        ps.create_topic("orders")
+    client = ask(server, "/v1/topics/orders/groups/g/receive", {"wait": 30})
+    client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 3)
+    until(lambda: len(server.door.polls) == 1)
+    client.close()
+    until(lambda: len(server.door.polls) == 0)

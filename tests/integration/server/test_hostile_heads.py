@@ -124,7 +124,11 @@ def test_who_asks_first_is_told_to_go_on(port: int) -> None:
 # Keys.
 
 
-@pytest.mark.parametrize("length", [b"content-length: 50000000", b"transfer-encoding: chunked"])
+@pytest.mark.parametrize(
+    "length",
+    [b"content-length: 50000000", b"transfer-encoding: chunked"],
+    ids=["length", "chunks"],
+)
 def test_a_wrong_key_is_refused_before_the_body_is_sent(broker: Broker, length: bytes) -> None:
     keys = KeyStore.open(broker.folder)
     keys.create("app", "producer")

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from penstock.client.remote.asking import Breaker
 
 import penstock
 import penstock.aio
+from penstock.client.http.retrying import Breaker
 from penstock.errors import LeaseLost, Unavailable
 from tests.integration.broker.world import until, values
 from tests.integration.server.proxy import Proxy
@@ -69,12 +69,6 @@ def test_a_message_with_an_id_is_stored_once(far: Any, wire: Proxy) -> None:
     wire.lose_answers = 1
     far.publish_batch("orders", [b"a", b"b"], dedup_ids=["a", "b"])
     assert sorted(stored(far)) == [b"a", b"b", b"x"]
-
-
-def test_a_plain_message_is_stored_at_least_once(far: Any, wire: Proxy) -> None:
-    wire.lose_answers = 1
-    far.publish("orders", b"x")
-    assert stored(far) == [b"x", b"x"]
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "reject"])

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from penstock.client.remote import reader
 
 from penstock.broker.broker import Broker
+from penstock.client import stream_reader
 from tests.integration.broker.world import Background, World, until
 from tests.integration.server.running import RunningServer
 
@@ -75,13 +75,13 @@ def test_a_waiting_member_hears_at_once_of_another(ps: Any, server: RunningServe
     assert waiting.result().value == b"x"
     first.close()
     second.close()
-    assert len(server.door.members) == 0
+    assert len(server.door.api._members) == 0
 
 
 def test_more_partitions_than_one_fetch_may_name_are_read_in_turns(
     ps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "POSITIONS_MAX", 2)
+    monkeypatch.setattr(stream_reader, "POSITIONS_MAX", 2)
     ps.create_topic("orders", partitions=5)
     for number in range(5):
         ps.publish("orders", b"%d" % number, partition=number)
@@ -125,7 +125,7 @@ def test_news_that_come_while_nobody_waits_are_not_lost(ps: Any, server: Running
 def test_somebody_beats_again_after_a_message_that_took_very_long(
     ps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_POLL_EVERY_NS_MAX", 0)  # nothing is quick enough
+    monkeypatch.setattr(stream_reader, "_POLL_EVERY_NS_MAX", 0)  # nothing is quick enough
     ps.create_topic("orders")
     ps.publish_batch("orders", [b"a", b"b"])
     with ps.stream("orders", "audit") as stream:

@@ -68,10 +68,12 @@ def trial(operation: Any, asked: list[str]) -> Any:
 @pytest.fixture
 def busy(broker: Broker) -> Broker:
     """Something of everything."""
+    from penstock.broker.api import Api
     from penstock.client.client import Client
+    from penstock.client.local_link import LocalLink
 
     broker.create_topic(topic_name("orders"), {"partitions": 2})
-    ps = Client(broker, "default")
+    ps = Client(LocalLink(Api(broker)), "default")
     ps.publish_batch("orders", [b"%d" % n for n in range(50)])
     ps.publish("orders", b"\xff", key=b"\xfe", headers={"h": b"\xfd"}, partition=0)
     ps.publish("orders", b"late", delay="1h")

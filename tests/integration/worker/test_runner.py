@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from penstock.client.remote.client import AsyncRemoteClient
 
 import penstock
 from penstock.client.client import AsyncClient
@@ -101,16 +100,14 @@ def test_a_message_is_held_for_as_long_as_its_handler_runs(
 def extended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The receipts of each time that leases were made longer."""
     calls: list[Any] = []
-    for kind in (AsyncClient, AsyncRemoteClient):
+    of = AsyncClient.extend
 
-        async def extend(
-            self: Any, group: str, receipts: Any, *, of: Any = kind.extend, **how: Any
-        ) -> Any:
-            refused = await of(self, group, receipts, **how)
-            calls.append(receipts)
-            return refused
+    async def extend(self: Any, group: str, receipts: Any, **how: Any) -> Any:
+        refused = await of(self, group, receipts, **how)
+        calls.append(receipts)
+        return refused
 
-        monkeypatch.setattr(kind, "extend", extend)
+    monkeypatch.setattr(AsyncClient, "extend", extend)
     return calls
 
 

@@ -21,7 +21,7 @@ from penstock.client.client import Client
 SRC = str(Path(penstock.__file__).parent)
 
 PUBLISH_MAX = 37
-RECEIVE_MAX = 69
+RECEIVE_MAX = 70
 PUBLISH_GOAL = 15
 RECEIVE_GOAL = 25
 

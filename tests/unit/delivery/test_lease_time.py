@@ -149,3 +149,15 @@ def test_a_lease_of_no_time_at_all_is_over_at_once(broker: TinyBroker) -> None:
     again = must(broker.receive())
     assert again.parts[0].delivery_count == 2
     assert broker.ack(again, 0).refused == {}
+
+
+def test_deadlines_of_leases_that_were_settled_cost_no_entries(broker: TinyBroker) -> None:
+    broker.source.publish(2000)
+    must(broker.receive(visibility_ns=3600 * SECOND))
+    for _ in range(1000):
+        broker.ack(must(broker.receive(visibility_ns=SECOND)))
+        broker.wait(0.001)
+    entries = len(broker.ledger)
+
+    broker.live(1)  # a timer rings each millisecond, for nobody
+    assert len(broker.ledger) - entries <= 20

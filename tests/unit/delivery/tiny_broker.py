@@ -96,7 +96,10 @@ class TinyBroker:
     def live(self, seconds: float) -> None:
         """Time passes while a housekeeper looks whenever it should."""
         until_ns = self.now_ns + round(seconds * SECOND)
+        looks = 0
         while (look_ns := self.queue.next_look()) is not None and look_ns <= until_ns:
+            looks += 1
+            assert looks <= 2000 * seconds + 100, "it looks again and again, and nothing changes"
             self.wait(max(look_ns - self.now_ns, 0) / SECOND)
             self.expire()
             self.commit(self.queue.note_time(self.now_ns, self.wall_us))

@@ -10,8 +10,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.broker.api import Api
 from penstock.broker.broker import Broker
 from penstock.client.client import Client
+from penstock.client.local_link import LocalLink
 from penstock.clock import ManualClock
 from penstock.log.local_engine import LocalEngine
 from penstock.spark.pipelines.latencies import LATENCIES, LatencyTable
@@ -25,7 +27,7 @@ class Shop:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.broker = Broker(LocalEngine(folder, clock=self.clock), housekeeping=False)
-        self.client = Client(self.broker, "default")
+        self.client = Client(LocalLink(Api(self.broker)), "default")
         self.client.create_topic("orders")
 
     def sell(self, count: int, wait_s: float, priority: str = "normal") -> None:

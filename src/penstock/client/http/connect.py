@@ -9,7 +9,7 @@ import msgspec
 from penstock.client.http.link import HttpLink
 from penstock.client.http.pool import AsyncConnections, Connections
 from penstock.client.http.protocol import Address, RequestWriter, ServerRequest
-from penstock.client.http.retrying import RetryingClient
+from penstock.client.http.retrying import JSON, RetryingClient, check_type
 from penstock.client.waiting import Steps
 from penstock.clock import Clock
 from penstock.config import api_key as default_api_key
@@ -45,7 +45,8 @@ def http_link(
 def try_link(link: HttpLink, config: HttpConfig) -> Steps[None]:
     """Hear from the server, or raise Unavailable soon."""
     patience_s = min(_FIRST_TRY_S, config.retry_for_ms / 1000)
-    yield from link.server.ask(ServerRequest("GET", "/version"), retry_for_s=patience_s)
+    reply = yield from link.server.ask(ServerRequest("GET", "/version"), retry_for_s=patience_s)
+    check_type(reply, JSON)
 
 
 def _tls(address: Address, config: HttpConfig) -> ssl.SSLContext | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -9,10 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from penstock.client.http.protocol import ServerRequest
-from penstock.client.http.retrying import JSON, RetryingClient, decode, encode
+from penstock.client.http.protocol import Reply, ServerRequest
+from penstock.client.http.retrying import JSON, RetryingClient, check_type, decode, encode
 from penstock.client.link import Link
 from penstock.client.waiting import Steps
+from penstock.delivery.callers import CALLER_MIN
 from penstock.delivery.offsets import Int64s
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import InvalidInput, PartitionNotFound, ProtocolError
@@ -38,7 +40,13 @@ from penstock.model.messages import (
 )
 from penstock.model.names import TopicName, dedup_names, group_name
 from penstock.model.problem import refusal_error
-from penstock.model.published import DelayedIds, Placed, ProducerSequence, parse_delayed_id
+from penstock.model.published import (
+    CallId,
+    DelayedIds,
+    Placed,
+    ProducerSequence,
+    parse_delayed_id,
+)
 from penstock.model.settings import parse_ttl_us
 from penstock.model.topics import Found, TopicDescription
 from penstock.record.batch import Batch
@@ -73,6 +81,7 @@ class HttpLink(Link):
         self.server = server
         self.clock = server.clock
         self._partitions: dict[TopicName, int] = {}
+        self._idle_callers: list[_Caller] = []
 
     @property
     def closed(self) -> bool:
@@ -91,14 +100,16 @@ class HttpLink(Link):
             None if body is None else encode(body),
             JSON,
             ARROW_TYPE if as_arrow else "",
-            repeatable=route.repeatable,
+            repeatable=route.repeatable or getattr(call, "exist_ok", False),
         )
         reply, again = yield from self.server.ask_again(request, retry_for_s=retry_for_s)
         answer: Any
         if as_arrow:
+            check_type(reply, ARROW_TYPE)
             batches, about = decode_read(reply.body)
             answer = page_of(_decoded(about, MessagePageView), batches)
         elif route.answer is None:
+            check_type(reply, "")
             answer = None
         else:
             form = form_of(route.answer)
@@ -183,6 +194,7 @@ class HttpLink(Link):
             wanted = msgspec.structs.replace(wanted, wait=left_s)
             request = ServerRequest("POST", path, encode(wanted), JSON, COMPACT_TYPE, wait_s=left_s)
             reply = yield from self.server.ask(request)
+            check_type(reply, ARROW_TYPE)
             delivered = decode_delivered(reply.body, reply.pieces)
             left_s = deadline - time.monotonic()
             if delivered or left_s <= 0:
@@ -216,6 +228,7 @@ class HttpLink(Link):
             "POST", f"{base}/fetch", encode(wanted), JSON, ARROW_TYPE, wait_s=wait_s
         )
         reply = yield from self.server.ask(request)
+        check_type(reply, ARROW_TYPE)
         batches, about = decode_read(reply.body)
         return fetched_of(_decoded(about, FetchedView), batches)
 
@@ -237,14 +250,43 @@ class HttpLink(Link):
         path = f"{topic_path(name)}/messages{query(options)}"
         plain = dedup_ids is None and "producer_id" not in options
         if plain and isinstance(batch, Single) and batch.priority == Priority.NORMAL:
-            request = ServerRequest("POST", path, batch.value, RAW)
-            reply = yield from self.server.ask(request, retry_for_s=retry_for_s)
+            reply = yield from self._post_once(path, batch.value, RAW, retry_for_s)
             return _PublishReply(value=decode(reply, PublishedMessage))
-        request = ServerRequest("POST", path, encode_new(batch, dedup_ids), ARROW_TYPE)
-        reply = yield from self.server.ask(request, retry_for_s=retry_for_s)
+        body = encode_new(batch, dedup_ids)
+        if plain:
+            reply = yield from self._post_once(path, body, ARROW_TYPE, retry_for_s)
+        else:
+            request = ServerRequest("POST", path, body, ARROW_TYPE)
+            reply = yield from self.server.ask(request, retry_for_s=retry_for_s)
         runs = decode(reply, PublishedRuns)
         self._partitions[name] = runs.partitions
         return _PublishReply(runs=runs)
+
+    def _post_once(
+        self, path: str, body: bytes, content_type: str, retry_for_s: float | None
+    ) -> Steps[Reply]:
+        """Under an id of the call: however often it has to be sent, it is stored once."""
+        try:
+            caller = self._idle_callers.pop()
+        except IndexError:
+            caller = _Caller()
+        caller.number += 1
+        call = CallId(caller.id, caller.number)
+        request = ServerRequest("POST", path, body, content_type, call=call)
+        try:
+            return (yield from self.server.ask(request, retry_for_s=retry_for_s))
+        finally:
+            self._idle_callers.append(caller)
+
+
+class _Caller:
+    """Makes one call at a time: a link has as many as it has had calls under way at once."""
+
+    __slots__ = ("id", "number")
+
+    def __init__(self) -> None:
+        self.id = random.getrandbits(61) + CALLER_MIN
+        self.number = 0
 
 
 class _PublishReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):

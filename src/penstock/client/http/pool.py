@@ -20,6 +20,7 @@ CONNECT_TIMEOUT_S = 5.0
 _FRESH_S = 1.0  # so young, an idle connection is not asked whether it is still open
 _IDLE_S_MAX = 60.0  # a little less than the server's patience
 _READ_BYTES = 256 << 10
+_SEND_BYTES = 256 << 10  # longer requests are sent in parts, with a look at the clock
 
 
 class AnswerLost(Unavailable):
@@ -128,13 +129,18 @@ class _Connection:
         self._timeout_s = -1.0
 
     def exchange(self, data: bytes, timeout_s: float) -> Reply:
+        """Send a request and wait for its answer, all of it within the time."""
         sock = self._sock
         if timeout_s != self._timeout_s:
             self._set_timeout(timeout_s)
+        deadline = time.monotonic() + timeout_s
         broke: OSError | None = None
         try:
             try:
-                sock.sendall(data)
+                if len(data) <= _SEND_BYTES:
+                    sock.sendall(data)
+                else:
+                    self._send_long(data, deadline)
             except (ConnectionError, ssl.SSLError) as exc:
                 # A server that does not want a request answers, and hangs up while it is sent.
                 broke = exc
@@ -147,10 +153,25 @@ class _Connection:
                     if broke is not None:
                         self.reader.keep_alive = False
                     return reply
+                self._leave(deadline)
         except (TimeoutError, BlockingIOError):
             raise AnswerLost(f"the server did not answer within {timeout_s:.3g} s") from None
         except OSError as exc:
             raise AnswerLost(f"the connection broke: {exc.strerror or exc}") from exc
+
+    def _send_long(self, data: bytes, deadline: float) -> None:
+        view = memoryview(data)
+        for start in range(0, len(view), _SEND_BYTES):
+            if start:
+                self._leave(deadline)
+            self._sock.sendall(view[start : start + _SEND_BYTES])
+
+    def _leave(self, deadline: float) -> None:
+        """What is left of the time, for the next read or write."""
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._set_timeout(left_s)
 
     def _set_timeout(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s

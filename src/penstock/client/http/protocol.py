@@ -10,7 +10,9 @@ import msgspec
 
 from penstock import __version__
 from penstock.errors import InvalidInput, MissingExtra, ProtocolError
+from penstock.model.published import CallId
 from penstock.wire.columns import PIECES_HEADER
+from penstock.wire.routes import CALL_HEADER
 
 try:
     import httptools
@@ -18,6 +20,7 @@ except ImportError as exc:
     raise MissingExtra("remote", "connecting to a server") from exc
 
 ANSWER_BYTES_MAX = 1 << 30
+_HEAD_BYTES_MAX = 64 << 10
 _PIECES = PIECES_HEADER.encode()
 _USUAL = re.compile(
     rb"HTTP/1\.1 ([2-5]\d\d) [^\r\n]*\r\n"
@@ -75,6 +78,8 @@ class ServerRequest(msgspec.Struct, frozen=True, gc=False):
     """How long the server may take on top of the usual, because it waits for messages."""
     repeatable: bool = True
     """Whether it may be sent again when nobody knows if it has arrived."""
+    call: CallId | None = None
+    """By which the server knows it, if it is sent again."""
 
 
 class Reply(msgspec.Struct, gc=False):
@@ -107,6 +112,8 @@ class RequestWriter:
         head = f"{request.method} {self._base}{request.path} HTTP/1.1\r\n{self._common}"
         if request.accept:
             head += f"accept: {request.accept}\r\n"
+        if request.call is not None:
+            head += f"{CALL_HEADER}: {request.call}\r\n"
         if body is None:
             return f"{head}\r\n".encode("ascii")
         about = f"content-type: {request.content_type}\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -122,6 +129,8 @@ class Reader:
         self._pieces = b""
         self._body: list[bytes] = []
         self._body_bytes = 0
+        self._head_bytes = 0
+        self._in_head = True
         self._reply: Reply | None = None
         self.began = False
         """Whether some of the present answer has come."""
@@ -136,13 +145,21 @@ class Reader:
                 kind, body = usual[2].decode("latin-1"), data[usual.end() :]
                 return Reply(int(usual[1]), kind, body, usual[3] or b"")
         self.began = True
+        if self._in_head:
+            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            raise ProtocolError("the server speaks another protocol") from None
         except httptools.HttpParserError as exc:
             raise ProtocolError(f"the answer is not HTTP: {exc}") from None
+        if self._in_head and self._head_bytes > _HEAD_BYTES_MAX:
+            raise ProtocolError("the head of the answer does not end")
         reply, self._reply = self._reply, None
         if reply is not None:
             self.began = False
+            if reply.status == 101:
+                raise ProtocolError("the server speaks another protocol")
         return reply
 
     # What the parser calls.
@@ -152,13 +169,22 @@ class Reader:
         self._pieces = b""
         self._body = []
         self._body_bytes = 0
+        self._in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer
         name = name.lower()
         if name == b"content-type":
             self._content_type = value.decode("latin-1").partition(";")[0]
         elif name == _PIECES:
             self._pieces = value
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        status = self._parser.get_status_code()
+        if status >= 200:  # others go on with another head, and may not do so for ever
+            self._head_bytes = 0
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -170,3 +196,4 @@ class Reader:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._reply = Reply(self._parser.get_status_code(), self._content_type, body, self._pieces)
         self.keep_alive = self._parser.should_keep_alive()
+        self._in_head = True

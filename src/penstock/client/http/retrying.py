@@ -143,7 +143,7 @@ class RetryingClient:
                     raise Unavailable(f"{exc}; whether it was done is not known") from exc
             else:
                 self._breaker.succeeded()
-                if reply.status < 400:
+                if reply.status < 300:
                     return reply, lost or begun
                 error = _error(reply)
                 if not error.retriable:
@@ -171,7 +171,17 @@ def encode(body: Any) -> bytes:
         raise InvalidInput(f"this cannot be sent: {exc}") from None
 
 
+def check_type(reply: Reply, kind: str) -> None:
+    """That the answer is what was asked for: a page of a proxy that says 200 is not."""
+    if reply.content_type != kind:
+        raise ProtocolError(
+            f"the answer is {reply.content_type or 'nothing'!r:.100}, not {kind}, "
+            f"so it is not a Penstock server's: {reply.body[:200]!r}"
+        )
+
+
 def decode(reply: Reply, kind: type[T]) -> T:
+    check_type(reply, JSON)
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)

@@ -37,7 +37,7 @@ _ANSWER, _INTERIM = b"HTTP/1.1 ", b"HTTP/1.1 1"
 _OFFER = {b"upgrade", b"http2-settings", b"connection"}
 
 
-class Connection(HttpToolsProtocol):
+class ServerConnection(HttpToolsProtocol):
     """One connection. The class attributes are set on a subclass, by `connection_class`."""
 
     dispatcher: Dispatcher
@@ -63,13 +63,20 @@ class Connection(HttpToolsProtocol):
         super().connection_made(OneWrite(transport))  # type: ignore[arg-type]
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
-            # No piece of an answer waits for the ack of another. asyncio sets it only on sockets
-            # that were made with a protocol number.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._set_options(sock)
         if len(self.connections) > self.connections_max:
             self._refuse(Unavailable(f"{self.connections_max} connections are open already"))
         elif self.dispatcher.door.stopping:  # it came too late to be told with the others
             self.transport.close()
+
+    def _set_options(self, sock: socket.socket) -> None:
+        # No piece of an answer waits for the ack of another. asyncio sets it only on sockets that
+        # were made with a protocol number.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # An answer may lie in the kernel's buffer, where `look_after` does not see it.
+            timeout_ms = self.settings.request_timeout_ms
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answered is not None and self._answered is not self.cycle:
@@ -174,7 +181,11 @@ class Connection(HttpToolsProtocol):
         self.transport.flush()  # type: ignore[attr-defined]
         self._since, self._unsent = self.loop.time(), 0
         self._answered = self.pipeline[-1][0] if self.pipeline else None
-        super().on_response_complete()
+        if self.pipeline:
+            super().on_response_complete()
+        else:  # without the timer for idle connections, which `look_after` ends
+            self.server_state.total_requests += 1
+            self.flow.resume_reading()
         if self._refusal is not None and self._answered is None:
             self._tell(self._refusal)
 
@@ -308,13 +319,13 @@ class OneWrite:
 
 def connection_class(
     dispatcher: Dispatcher, settings: ServerConfig, connections_max: int
-) -> type[Connection]:
+) -> type[ServerConnection]:
     bound = {
         "dispatcher": dispatcher,
         "settings": settings,
         "connections_max": connections_max,
     }
-    return type("BoundConnection", (Connection,), bound)
+    return type("BoundConnection", (ServerConnection,), bound)
 
 
 def _path_of(address: bytes) -> bytes:

@@ -42,7 +42,6 @@ from penstock.server.http.endpoints import Endpoint, HttpRequest
 from penstock.server.http.heads import Names, content_length, headers_of
 from penstock.server.http.timeouts import WaitingRequests
 from penstock.server.keys import Key
-from penstock.wire.columns import ARROW_TYPE
 
 _logger = logging.getLogger("penstock.server")
 
@@ -86,15 +85,16 @@ class Dispatcher:
         if self.door.readiness.disk_was_full and answer.status == 201:
             self.door.readiness.disk_was_full = False
         took_s = time.perf_counter() - began
-        name = found.endpoint.name if found.endpoint is not None else _UNKNOWN
-        self.door.requests.count(name, answer.status, took_s, len(request.body), len(answer.body))
-        self.door.log.write(request, answer, took_s, exchange.key)
-        keep = exchange.may_go_on(self.door.config.body_bytes_max)
+        keep = exchange.may_go_on(self.door.config.body_bytes_max) and answer.status != 408
         if len(answer.body) > _LONG_BYTES:
             await self._send_long(answer, keep, scope, send)
         else:
             await send(_start(answer, keep, scope))
             await send({"type": "http.response.body", "body": answer.body})
+        # The rest while it is on its way.
+        name = found.endpoint.name if found.endpoint is not None else _UNKNOWN
+        self.door.requests.count(name, answer.status, took_s, len(request.body), len(answer.body))
+        self.door.log.write(request, answer, took_s, exchange.key)
 
     def refused(self, error: PenstockError, path: str, client: str) -> Answer:
         """The answer to a request whose head never came; it is logged as others are."""
@@ -121,8 +121,6 @@ class Dispatcher:
             else:
                 namespace = found.parameters.get("namespace", "default")
                 self._gate.allow(key, endpoint.right, namespace if endpoint.in_namespaces else None)
-        if endpoint.right == "look" or ARROW_TYPE in endpoint.result_types:
-            self._buffers.check()
         call = HttpRequest(self.door, request, found.parameters, exchange.key)
         call.options = _options(endpoint, request.query) if request.query else endpoint.no_options
         if endpoint.body is not None:

@@ -118,7 +118,7 @@ def _handler(
             await durable(answer)
             return None
         if isinstance(answer, MessagePage) and request.request.accepts(ARROW_TYPE):
-            return await request.door.aside(_as_arrow, answer)
+            return await request.door.read_aside(_as_arrow, answer)
         if kind is Summarize:
             assert isinstance(answer, Summary)
             return msgspec.structs.replace(answer, polls=len(request.door.polls))
@@ -138,7 +138,7 @@ def _runner(
             request.topic, request.api.ask, call
         )
     if route.right == "look":
-        return lambda request, call: request.door.aside(request.api.ask, call)
+        return lambda request, call: request.door.read_aside(request.api.ask, call)
     return lambda request, call: request.door.aside(request.api.ask, call)
 
 

@@ -23,7 +23,7 @@ from penstock.model.messages import (
     published_message,
     run_of,
 )
-from penstock.model.published import DelayedIds, ProducerSequence
+from penstock.model.published import CallId, DelayedIds, ProducerSequence
 from penstock.model.values import Seconds, as_duration, parse_time
 from penstock.record.batch import Batch
 from penstock.record.plain import Single
@@ -33,10 +33,12 @@ from penstock.server.http.arrow import decode_new
 from penstock.server.http.endpoints import HttpRequest, Table
 from penstock.server.http.json_items import too_many
 from penstock.wire.columns import ARROW_TYPE
+from penstock.wire.routes import CALL_HEADER
 
 table = Table("messages")
 
 RAW_TYPE = "application/octet-stream"
+_CALL = CALL_HEADER.encode()
 # Longer bodies are worked on beside the event loop.
 _LOOP_BYTES = 256 << 10
 _LOOP_JSON_BYTES = 32 << 10
@@ -81,7 +83,7 @@ def _store_value(call: HttpRequest) -> _Stored:
         raise InvalidInput("query: a producer numbers the rows of Arrow bodies")
     value, name = call.request.body, call.topic
     if options is _NO_OPTIONS:
-        (placed,) = call.api.publish(name, Single(value))
+        (placed,) = call.api.publish(name, Single(value), call=_call_id(call))
         return _Stored(published_message(placed), (placed.durable,))
     if options.key is None:
         batch = Single.build_one(value, _priority(options.priority))
@@ -99,6 +101,7 @@ def _store_value(call: HttpRequest) -> _Stored:
         partition=options.partition,
         ttl=_duration(options.ttl),
         dedup_ids=None if options.dedup_id is None else [options.dedup_id],
+        call=_call_id(call),
     )
     return _Stored(published_message(placed), [placed.durable])
 
@@ -128,6 +131,7 @@ def _store_arrow(call: HttpRequest) -> _Stored:
         ttl=_duration(options.ttl),
         producer=producer,
         dedup_ids=dedup_ids,
+        call=_call_id(call),
     )
     runs = [run_of(each) for each in placed]
     return _Stored(
@@ -162,7 +166,14 @@ def _delay(call: HttpRequest, batch: Batch) -> tuple[DelayedIds, int | Int64s, F
         deliver_at=deliver_at,
         partition=options.partition,
         ttl=_duration(options.ttl),
+        call=_call_id(call),
     )
+
+
+def _call_id(call: HttpRequest) -> CallId | None:
+    """By which a client's call is known when it is made again."""
+    text = call.request.headers.get(_CALL)
+    return None if text is None else CallId.parse(text.decode("latin-1"))
 
 
 def _duration(text: Seconds | None) -> Duration | None:

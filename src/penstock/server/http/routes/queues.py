@@ -99,7 +99,7 @@ async def _receive_aside(call: HttpRequest, wanted: _Wanted, wait_s: float) -> A
             return _received(call, name, group, delivered)
         return None
 
-    answer = await call.door.long_calls.run(name, take)
+    answer = await call.door.long_calls.run(name, call.door.within_budget(take))
     if answer is None:  # what comes while it waits is handed out on the loop: not much at once
         few: Any = (name, group, min(messages_max, _LOOP_MESSAGES), *rest)
         answer = await _poll(call, few, wait_s)

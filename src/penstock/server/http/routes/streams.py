@@ -70,7 +70,7 @@ def fetch(call: HttpRequest) -> Any:
         if wait_s and not is_news() and not call.door.stopping:
             await poll(is_news, lambda found: found)
             call.check_still_good()
-        return await call.door.aside(lambda: _fetched(call, read()))
+        return await call.door.read_aside(lambda: _fetched(call, read()))
 
     on_loop_bytes = _LOOP_BYTES if call.request.accepts(ARROW_TYPE) else _LOOP_JSON_BYTES
     if body.max_bytes > on_loop_bytes or len(body.positions) > _LOOP_POSITIONS:
