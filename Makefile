@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
-CODE := $(wildcard src tests bench examples)
+CODE := $(wildcard src tests bench examples mkdocs_hooks.py)
 UV_VERSION := 0.13.7
 
 # The stamp holds the folder it was made for: an editable install does not survive a move.
@@ -25,7 +25,7 @@ ifneq ($(shell test -x $(PY) && cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup test lint format bench torture planted demo serve clean lock
+.PHONY: help setup test lint format bench torture planted demo docs serve clean lock
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,11 +59,14 @@ demo: setup ## a queue that is killed and goes on, then its data on Spark; into 
 	$(PY) examples/demo.py --keep demo-output/queue
 	$(PY) examples/pipeline_demo.py --keep demo-output/spark
 
+docs: setup ## the documentation with the Python API reference, as a site in site/
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+
 serve: setup ## run the server on ./data, at http://127.0.0.1:8080 (/docs shows what it can do)
 	$(PY) -m penstock serve --data ./data
 
 clean: ## remove .venv, caches and build leftovers
-	rm -rf $(VENV) .lock-venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) site .lock-venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name .git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 
 # uv lives in a virtualenv of its own, so that only this task needs it. Pins that still fit are

@@ -56,7 +56,7 @@ CORE = modules_of(PROJECT["dependencies"])
 
 
 def test_every_extra_has_its_code() -> None:
-    assert {*CODE_OF, "all", "dev", "bench"} == EXTRAS.keys()
+    assert {*CODE_OF, "all", "dev", "docs", "bench"} == EXTRAS.keys()
     assert modules_of(EXTRAS["all"]) == set().union(*(modules_of(EXTRAS[e]) for e in CODE_OF))
 
 
