@@ -36,7 +36,6 @@ from penstock.broker.stats import empty_stats, topic_stats
 from penstock.broker.store import Store
 from penstock.broker.streams import Streams
 from penstock.broker.topic import (
-    PARTITION_MISSING,
     Topic,
     check_partition,
     with_dedup_ids,
@@ -265,7 +264,7 @@ class Broker:
         if partition is not None:
             check_partition(name, partition, partitions)
         elif producer is not None:
-            raise InvalidInput(PARTITION_MISSING)
+            producer.check_whole_epoch()
         if dedup_ids is not None:
             batch = with_dedup_ids(batch, dedup_names(dedup_ids, len(batch)))
         if deliver_at_us is not None:

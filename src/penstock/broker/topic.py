@@ -22,7 +22,7 @@ from penstock.config import LogConfig
 from penstock.delivery.dedup import DedupWindow
 from penstock.delivery.offsets import Int64s
 from penstock.delivery.producers import Duplicate
-from penstock.errors import InvalidInput, PartitionNotFound
+from penstock.errors import PartitionNotFound
 from penstock.log.base import DONE, Appended
 from penstock.model.names import TopicName, dedup_names
 from penstock.model.published import Placed, ProducerSequence, place, place_of
@@ -32,7 +32,6 @@ from penstock.record.schema import BITS
 from penstock.record.writing import check_frame, check_messages
 
 DEDUP_HEADER = "penstock-dedup-id"
-PARTITION_MISSING = "an idempotent producer numbers messages by partition: name it"
 
 _Part: TypeAlias = tuple[int, range | list[int], Batch]
 """What goes to one partition: its number, and messages with their rows in the batch."""
@@ -80,12 +79,14 @@ class Topic:
         producer: ProducerSequence | None = None,
     ) -> list[Placed]:
         """Append messages to their partitions: the one named, that of their key, or the next."""
+        if producer is not None and partition is None:
+            producer.check_whole_epoch()
         batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
-        if producer is not None:
-            return [self._append_idempotent(batch, partition, producer)]
-        parts = self._split(batch, partition)
+        parts = self._split(batch, partition, producer)
         if len(parts) > 1:
             self._check_whole(batch, parts)
+        if producer is not None:
+            return [self._append_idempotent(*part, producer) for part in parts]
         placed = [
             _placed(number, rows, self.partitions[number].append(part))
             for number, rows, part in parts
@@ -245,13 +246,10 @@ class Topic:
         return batch.expiring(from_us + self.settings.ttl_ms * 1000)
 
     def _append_idempotent(
-        self, batch: Batch, partition: int | None, producer: ProducerSequence
+        self, partition: int, rows: range | list[int], batch: Batch, producer: ProducerSequence
     ) -> Placed:
-        if partition is None:
-            raise InvalidInput(PARTITION_MISSING)
-        target = self.partition(partition)
+        target = self.partitions[partition]
         outcome = target.append_idempotent(batch, producer.id, producer.epoch, producer.sequence)
-        rows = range(len(batch))
         if isinstance(outcome, Duplicate):
             offset = -1 if outcome.offset is None else outcome.offset
             target.confirm(offset)
@@ -268,17 +266,20 @@ class Topic:
         for _, _, part in parts:
             check_frame(part)
 
-    def _split(self, batch: Batch, partition: int | None) -> list[_Part]:
-        """The messages of each partition, with their rows in the batch."""
+    def _split(
+        self, batch: Batch, partition: int | None, producer: ProducerSequence | None = None
+    ) -> list[_Part]:
+        """The messages of each partition, with their rows in the batch. A producer that sends a
+        batch again, without naming a partition, has it split in the same way."""
         rows = range(len(batch))
         if partition is not None:
             return [(self.partition(partition).number, rows, batch)]
         partitions = len(self.partitions)
         if partitions == 1:
             return [(0, rows, batch)]
+        turn = (next(self._turn) if producer is None else producer.turn) % partitions
         if not batch.columns & BITS["key"]:
-            return [(next(self._turn) % partitions, rows, batch)]
-        turn = next(self._turn) % partitions
+            return [(turn, rows, batch)]
         target = np.fromiter(
             (
                 turn if key is None else mmh3.hash(key, signed=False) % partitions

@@ -29,8 +29,9 @@ T = TypeVar("T")
 class LocalLink(Link):
     retries = False
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, before_close: Callable[[], None] = lambda: None) -> None:
         self._api = api
+        self._before_close = before_close
         self.clock = api.clock
 
     @property
@@ -38,6 +39,7 @@ class LocalLink(Link):
         return self._api.closed
 
     def close(self) -> None:
+        self._before_close()
         self._api.close()
 
     def ask(self, call: Call[T], *, retry_for_s: float | None = None) -> Steps[T]:

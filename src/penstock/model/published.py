@@ -17,11 +17,25 @@ _PLACE_DIGITS_MAX = 19
 
 
 class ProducerSequence(msgspec.Struct, frozen=True):
-    """An idempotent producer, and the number of the batch's first message on its partition."""
+    """An idempotent producer, and the number of the batch's first message on its partition.
+
+    Without a partition, the batch is all that the producer sends in this epoch: each partition gets
+    its share of it once, however often it is sent.
+    """
 
     id: int
     epoch: int
     sequence: int
+
+    @property
+    def turn(self) -> int:
+        """Where messages without a key go, the same each time that the batch is sent."""
+        return self.id + self.epoch
+
+    def check_whole_epoch(self) -> None:
+        """It names no partition: raises InvalidInput unless its epoch begins here."""
+        if self.sequence:
+            raise InvalidInput("an idempotent producer numbers messages by partition: name it")
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):

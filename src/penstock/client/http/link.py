@@ -12,6 +12,7 @@ import numpy as np
 from penstock.client.http.protocol import Request
 from penstock.client.http.retrying import JSON, RetryingClient, decode, encode
 from penstock.client.link import Link
+from penstock.client.repeating import refused_anew
 from penstock.client.waiting import Steps
 from penstock.delivery.offsets import Int64s
 from penstock.durations import Duration, Moment, parse_ns, parse_us
@@ -57,13 +58,6 @@ from penstock.wire.routes import base_path, http_call, query, topic_path
 T = TypeVar("T")
 
 RAW = "application/octet-stream"
-_DONE_BY_THE_FIRST: dict[Verb, str] = {
-    "ack": "already_settled",
-    "reject": "already_settled",
-    "nack": "lease_lost",
-    "extend": "",
-}
-"""How a second attempt is refused if the first one, whose answer was lost, was carried out."""
 
 
 class HttpLink(Link):
@@ -206,7 +200,7 @@ class HttpLink(Link):
         reply, again = yield from self.server.ask_again(request)
         refused = decode(reply, Settled).refused
         if (again or repeated) and refused:
-            refused = [each for each in refused if each.code != _DONE_BY_THE_FIRST[verb]]
+            refused = refused_anew(verb, refused)
         return refused, again or repeated
 
     def fetch(self, namespace: str, wanted: Fetch) -> Steps[Fetched]:

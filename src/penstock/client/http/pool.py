@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.client.http.protocol import Address, Reader, Reply, Request, Writer
+from penstock.client.repeating import AnswerLost
 from penstock.errors import BrokerClosed, Unavailable
 from penstock.forks import abandon_in_children
 
@@ -20,10 +21,6 @@ CONNECT_TIMEOUT_S = 5.0
 _FRESH_S = 1.0  # so young, an idle connection is not asked whether it is still open
 _IDLE_S_MAX = 60.0  # a little less than the server's patience
 _READ_BYTES = 256 << 10
-
-
-class AnswerLost(Unavailable):
-    """The connection broke after the request was sent: nobody knows whether it has arrived."""
 
 
 class Connections:
