@@ -264,7 +264,7 @@ class Broker:
         if partition is not None:
             check_partition(name, partition, partitions)
         elif producer is not None:
-            producer.check_whole_epoch()
+            producer.check_partition(partition)
         if dedup_ids is not None:
             batch = with_dedup_ids(batch, dedup_names(dedup_ids, len(batch)))
         if deliver_at_us is not None:

@@ -79,8 +79,8 @@ class Topic:
         producer: ProducerSequence | None = None,
     ) -> list[Placed]:
         """Append messages to their partitions: the one named, that of their key, or the next."""
-        if producer is not None and partition is None:
-            producer.check_whole_epoch()
+        if producer is not None:
+            producer.check_partition(partition)
         batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
         parts = self._split(batch, partition, producer)
         if len(parts) > 1:
@@ -277,7 +277,10 @@ class Topic:
         partitions = len(self.partitions)
         if partitions == 1:
             return [(0, rows, batch)]
-        turn = (next(self._turn) if producer is None else producer.turn) % partitions
+        if producer is None or producer.turn is None:
+            turn = next(self._turn) % partitions
+        else:
+            turn = producer.turn % partitions
         if not batch.columns & BITS["key"]:
             return [(turn, rows, batch)]
         target = np.fromiter(

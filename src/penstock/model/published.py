@@ -17,24 +17,19 @@ _PLACE_DIGITS_MAX = 19
 
 
 class ProducerSequence(msgspec.Struct, frozen=True):
-    """An idempotent producer, and the number of the batch's first message on its partition.
-
-    Without a partition, the batch is all that the producer sends in this epoch: each partition gets
-    its share of it once, however often it is sent.
-    """
+    """An idempotent producer, and the number of the batch's first message on its partition."""
 
     id: int
     epoch: int
     sequence: int
+    turn: int | None = None
+    """Set where no partition has to be named: the batch is all that the producer sends in this
+    epoch, and each partition gets its share of it once, however often it is sent. Messages without
+    a key go to the partition whose turn it is."""
 
-    @property
-    def turn(self) -> int:
-        """Where messages without a key go, the same each time that the batch is sent."""
-        return self.id + self.epoch
-
-    def check_whole_epoch(self) -> None:
-        """It names no partition: raises InvalidInput unless its epoch begins here."""
-        if self.sequence:
+    def check_partition(self, partition: object) -> None:
+        """Raises InvalidInput where one is missing."""
+        if partition is None and self.turn is None:
             raise InvalidInput("an idempotent producer numbers messages by partition: name it")
 
 

@@ -7,6 +7,7 @@ well: what they send is checked as what a client in this process gives, and no f
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -42,10 +43,13 @@ from penstock.wire.json_forms import fetched_view, form_of, page_view
 _logger = logging.getLogger("penstock.folder")
 
 
-def answer(link: LocalLink, frame: Frame) -> Steps[bytes]:
-    """The frame that answers a question."""
+def answer(link: LocalLink, frame: Frame, clients: Iterator[int]) -> Steps[bytes]:
+    """The frame that answers a question. `clients` numbers those who say hello."""
     try:
-        return (yield from _answer(link, decode_question(frame.head), frame.body))
+        question = decode_question(frame.head)
+        if isinstance(question, Hello):
+            return _welcome(question, clients)
+        return (yield from _answer(link, question, frame.body))
     except PenstockError as exc:
         return problem_frame(exc)
     except Exception as exc:
@@ -78,13 +82,16 @@ def _answer(link: LocalLink, question: Question, body: bytes) -> Steps[bytes]:
             return (yield from _delay(link, question, body))
         case AskCall():
             return (yield from _ask(link, question))
-        case Hello(version):
-            if version != VERSION:
-                raise ProtocolError(
-                    f"the owner of the folder speaks version {VERSION}, this process {version}: "
-                    "use the same Penstock in both"
-                )
-            return answer_frame()
+    raise AssertionError(question)
+
+
+def _welcome(hello: Hello, clients: Iterator[int]) -> bytes:
+    if hello.version != VERSION:
+        raise ProtocolError(
+            f"the owner of the folder speaks version {VERSION}, this process {hello.version}: "
+            "use the same Penstock in both"
+        )
+    return answer_frame(next(clients))
 
 
 def _publish(link: LocalLink, question: AskPublish, body: bytes) -> Steps[bytes]:

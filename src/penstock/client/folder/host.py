@@ -16,9 +16,12 @@ import time
 from concurrent.futures import FIRST_COMPLETED
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
-from typing import TypeVar
+from itertools import count
+from types import TracebackType
+from typing import Self, TypeVar
 
 from penstock.broker.api import Api
+from penstock.broker.broker import Broker, BrokerConfig
 from penstock.client.folder import address
 from penstock.client.folder.answering import answer
 from penstock.client.folder.protocol import FrameReader, problem_frame
@@ -26,6 +29,7 @@ from penstock.client.local_link import LocalLink
 from penstock.client.waiting import Signal, Steps, Wait
 from penstock.errors import ProtocolError, Unavailable
 from penstock.forks import abandon_in_children
+from penstock.log.local_engine import LocalEngine
 
 T = TypeVar("T")
 
@@ -45,6 +49,7 @@ class Host:
         self._folder = folder
         self._lock = threading.Lock()
         self._guests: dict[int, _Guest] = {}
+        self.clients = count()
         self._closed = False
         self._thread: threading.Thread | None = None
         self._listener: socket.socket | None = None
@@ -84,6 +89,17 @@ class Host:
         deadline = time.monotonic() + _CLOSE_S_MAX
         for guest in guests:
             guest.thread.join(max(0.0, deadline - time.monotonic()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def abandon(self) -> None:
         """This is a forked process: the socket is its parent's, and stays where it is."""
@@ -138,6 +154,16 @@ class Host:
             guest.sock.close()  # under the lock: its number may be given to another at once
 
 
+def open_shared(engine: LocalEngine, config: BrokerConfig) -> tuple[Broker, Host]:
+    """A broker on a folder that was just locked, and who answers for it to other processes."""
+    host = Host(engine.folder)
+    try:
+        return Broker(engine, config), host
+    except BaseException:
+        host.close()
+        raise
+
+
 class _Guest:
     """A connection of another process, and the thread that answers it."""
 
@@ -160,7 +186,7 @@ class _Guest:
             while data := self.sock.recv(_READ_BYTES):
                 frame = reader.feed(data)
                 if frame is not None:
-                    self.sock.sendall(self._wait(answer(self._link, frame)))
+                    self.sock.sendall(self._wait(answer(self._link, frame, self._host.clients)))
         except (OSError, ProtocolError, _Gone):
             pass  # a client that went away, or was none of ours
         finally:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TypeVar
 
 import msgspec
@@ -72,6 +73,7 @@ class FolderLink(Link):
         self._auto_create = auto_create
         self._taking_over = threading.Lock()
         self._local: LocalLink | None = None
+        self._turns = count()
         self._identities: deque[_PublishIdentity] = deque()
         self.socket = SocketLink(folder, timeout_s)
         self.clock = self.socket.clock
@@ -89,6 +91,11 @@ class FolderLink(Link):
         with self._taking_over:
             if self._local is not None:
                 self._local.close()
+
+    def hello(self) -> Steps[None]:
+        """Hear from the owner, or raise Unavailable."""
+        number = yield from self.socket.hello()
+        self._turns = count(number)  # so that not every client begins with the same partition
 
     def ask(self, call: Call[T], *, retry_for_s: float | None = None) -> Steps[T]:
         repeatable = ROUTES[type(call)].repeatable
@@ -126,7 +133,7 @@ class FolderLink(Link):
         identity = None
         if producer is None and dedup_ids is None:
             identity = self._identities.pop() if self._identities else _PublishIdentity()
-            producer = identity.next()
+            producer = identity.next(next(self._turns))
         try:
             placed, _ = yield from self._try(
                 lambda link: link.publish(
@@ -299,11 +306,11 @@ class _PublishIdentity:
         self._producer_id = random.getrandbits(62) + 1
         self._epoch = -1
 
-    def next(self) -> ProducerSequence:
+    def next(self, turn: int) -> ProducerSequence:
         self._epoch += 1
         if self._epoch == _EPOCHS_MAX:
             self._producer_id, self._epoch = random.getrandbits(62) + 1, 0
-        return ProducerSequence(self._producer_id, self._epoch, 0)
+        return ProducerSequence(self._producer_id, self._epoch, 0, turn)
 
 
 W = TypeVar("W", Receive, Fetch)

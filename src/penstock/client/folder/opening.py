@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
-from penstock.client.folder.host import Host
+from penstock.client.folder.host import open_shared
 from penstock.client.folder.link import FolderLink
 from penstock.client.local_link import LocalLink
 from penstock.client.waiting import run
@@ -47,7 +47,7 @@ def open_folder(folder: str, config: FolderConfig) -> LocalLink | FolderLink:
             auto_create=config.auto_create,
         )
         try:
-            run(link.socket.hello())
+            run(link.hello())
             return link
         except Unavailable:
             link.close()
@@ -59,14 +59,10 @@ def open_folder(folder: str, config: FolderConfig) -> LocalLink | FolderLink:
 
 def _own(folder: str, config: FolderConfig) -> LocalLink:
     engine = LocalEngine(folder)
+    broker_config = BrokerConfig(auto_create=config.auto_create)
     if config.exclusive:
-        return LocalLink(Api(Broker(engine, BrokerConfig(auto_create=config.auto_create))))
-    host = Host(folder)  # before the broker is there: the first questions wait for it
-    try:
-        broker = Broker(engine, BrokerConfig(auto_create=config.auto_create))
-    except BaseException:
-        host.close()
-        raise
+        return LocalLink(Api(Broker(engine, broker_config)))
+    broker, host = open_shared(engine, broker_config)
     api = Api(broker)
     host.serve(api)
     return LocalLink(api, host.close)

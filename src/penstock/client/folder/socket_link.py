@@ -71,9 +71,10 @@ class SocketLink(Link):
     def close(self) -> None:
         self.connections.close()
 
-    def hello(self) -> Steps[None]:
-        """Hear from the owner; ProtocolError if its version is another one."""
-        yield from self._exchange(Hello())
+    def hello(self) -> Steps[int]:
+        """Hear from the owner, as which of its clients; ProtocolError if its version is another."""
+        result, _ = yield from self._exchange(Hello())
+        return int(decode(result, int))
 
     def ask(self, call: Call[T], *, retry_for_s: float | None = None) -> Steps[T]:
         question = AskCall(type(call).__name__, msgspec.Raw(encode(call)))
@@ -127,8 +128,8 @@ class SocketLink(Link):
         partition: int | None = None,
         ttl: Duration | None = None,
     ) -> Steps[tuple[DelayedIds, int]]:
-        if (delay is None) == (deliver_at is None):
-            raise InvalidInput("say when: give delay or deliver_at, and not both")
+        if delay is not None and deliver_at is not None:
+            raise InvalidInput("give delay or deliver_at, not both")
         delay_ns = at_us = None
         if delay is not None:
             delay_ns = parse_ns(delay, "delay")
@@ -136,8 +137,9 @@ class SocketLink(Link):
             if len(deliver_at) != len(batch):
                 raise InvalidInput(f"{len(batch)} messages, but {len(deliver_at)} of deliver_at")
             batch = batch.stamped(deliver_at)
+        elif deliver_at is None:
+            raise InvalidInput("say when: give delay or deliver_at")
         else:
-            assert deliver_at is not None
             at_us = max(parse_us(deliver_at, "deliver_at"), 0)
         question = AskDelay(*name, partition, _ttl(ttl), delay_ns, at_us)
         result, _ = yield from self._exchange(question, encode_new(batch))
