@@ -247,7 +247,8 @@ class FolderLink(Link):
                 continue
             is_gone = link is self.socket and isinstance(error, Unavailable | BrokerClosed)
             if self.socket.closed and self._local is None:
-                raise BrokerClosed("the client was closed") from error
+                is_told = isinstance(error, BrokerClosed)
+                raise error if is_told else BrokerClosed("the client was closed") from error
             if link is not self.socket or not (is_gone or error.retriable):
                 error.repeated = lost
                 raise error
