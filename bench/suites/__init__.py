@@ -12,6 +12,7 @@ from bench.suites import (
     broker_lanes,
     broker_publish,
     broker_receive,
+    folder,
     log_append,
     log_commit,
     log_cost,
@@ -37,6 +38,7 @@ SUITES = {
     "broker-cost": broker_cost,
     "worker": worker,
     "server": server,
+    "folder": folder,
     "spark-read": spark_read,
     "spark-growth": spark_growth,
 }
