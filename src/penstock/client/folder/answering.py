@@ -22,7 +22,7 @@ from penstock.client.folder.protocol import (
     AskPublish,
     AskReceive,
     AskSettle,
-    Frame,
+    SocketFrame,
     Hello,
     Question,
     answer_frame,
@@ -43,7 +43,7 @@ from penstock.wire.json_forms import fetched_view, form_of, page_view
 _logger = logging.getLogger("penstock.folder")
 
 
-def answer(link: LocalLink, frame: Frame, clients: Iterator[int]) -> Steps[bytes]:
+def answer(link: LocalLink, frame: SocketFrame, clients: Iterator[int]) -> Steps[bytes]:
     """The frame that answers a question. `clients` numbers those who say hello."""
     try:
         question = decode_question(frame.head)

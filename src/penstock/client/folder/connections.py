@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from penstock.client.folder.address import connect
-from penstock.client.folder.protocol import Frame, FrameReader
+from penstock.client.folder.protocol import SocketFrame, FrameReader
 from penstock.client.repeating import AnswerLost
 from penstock.errors import BrokerClosed, Unavailable
 from penstock.forks import abandon_in_children
@@ -32,10 +32,10 @@ class SocketExchange(msgspec.Struct, frozen=True, gc=False):
     question: bytes
     timeout_s: float
 
-    def block(self) -> Frame:
+    def block(self) -> SocketFrame:
         return self.connections.exchange(self.question, self.timeout_s)
 
-    def wait(self) -> Coroutine[Any, Any, Frame]:
+    def wait(self) -> Coroutine[Any, Any, SocketFrame]:
         return self.connections.exchange_on_loop(self.question, self.timeout_s)
 
 
@@ -51,7 +51,7 @@ class OwnerConnections:
         self.closed = self._abandoned = False
         abandon_in_children(self)
 
-    def exchange(self, question: bytes, timeout_s: float) -> Frame:
+    def exchange(self, question: bytes, timeout_s: float) -> SocketFrame:
         connection = self._borrow(blocking=True)
         try:
             frame = connection.exchange(question, timeout_s)
@@ -61,7 +61,7 @@ class OwnerConnections:
         self._give_back(connection)
         return frame
 
-    async def exchange_on_loop(self, question: bytes, timeout_s: float) -> Frame:
+    async def exchange_on_loop(self, question: bytes, timeout_s: float) -> SocketFrame:
         connection = self._borrow(blocking=False)
         try:
             async with asyncio.timeout(timeout_s):
@@ -147,7 +147,7 @@ class _OwnerConnection:
         self._sock = sock
         self._reader = FrameReader()
 
-    def exchange(self, question: bytes, timeout_s: float) -> Frame:
+    def exchange(self, question: bytes, timeout_s: float) -> SocketFrame:
         try:
             self._sock.settimeout(timeout_s)
             self._sock.sendall(question)
@@ -160,7 +160,7 @@ class _OwnerConnection:
         except OSError as exc:
             raise self._error(exc) from exc
 
-    async def exchange_on_loop(self, question: bytes) -> Frame:
+    async def exchange_on_loop(self, question: bytes) -> SocketFrame:
         loop = asyncio.get_running_loop()
         try:
             self._sock.settimeout(0)
@@ -182,7 +182,7 @@ class _OwnerConnection:
     def close(self) -> None:
         self._sock.close()
 
-    def _feed(self, data: bytes) -> Frame | None:
+    def _feed(self, data: bytes) -> SocketFrame | None:
         if not data:
             raise AnswerLost("the owner went away before it answered")
         return self._reader.feed(data)

@@ -96,7 +96,7 @@ class AnswerHead(msgspec.Struct, frozen=True, array_like=True):
     result: msgspec.Raw = msgspec.Raw(b"\xc0")  # nil
 
 
-class Frame(NamedTuple):
+class SocketFrame(NamedTuple):
     head: bytes
     body: bytes
 
@@ -166,7 +166,7 @@ class FrameReader:
     def is_between_frames(self) -> bool:
         return not self._received_bytes
 
-    def feed(self, data: bytes) -> Frame | None:
+    def feed(self, data: bytes) -> SocketFrame | None:
         """The frame, once all of it is there. There is never more: each waits for the other."""
         self._parts.append(data)
         self._received_bytes += len(data)
@@ -182,7 +182,7 @@ class FrameReader:
         if self._received_bytes > self._frame_bytes:
             raise ProtocolError("more came than one frame")
         self._parts, self._received_bytes, self._frame_bytes = [], 0, _LENGTHS.size
-        return Frame(data[_LENGTHS.size : body_at], data[body_at:])
+        return SocketFrame(data[_LENGTHS.size : body_at], data[body_at:])
 
 
 def _frame(head: bytes, body: bytes) -> bytes:
