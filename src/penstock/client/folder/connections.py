@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from penstock.client.folder.address import connect
-from penstock.client.folder.protocol import SocketFrame, FrameReader
+from penstock.client.folder.protocol import FrameReader, SocketFrame
 from penstock.client.repeating import AnswerLost
 from penstock.errors import BrokerClosed, Unavailable
 from penstock.forks import abandon_in_children
