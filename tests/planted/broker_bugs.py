@@ -144,12 +144,12 @@ BROKER_BUGS = [
         "broker/dead_letters.py",
         """\
             topic = self._broker.topic(self._name)
-            topic.publish(_revived([letter.message for letter in page]))
+            for group, some in _by_group(page, to).items():
 """,
         """\
             topic = self._broker.topic(self._name)
             _finish(partition, page)
-            topic.publish(_revived([letter.message for letter in page]))
+            for group, some in _by_group(page, to).items():
 """,
         CRASHES,
     ),
@@ -176,6 +176,7 @@ BROKER_BUGS = [
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
+                callers = self.callers.snapshot()
                 self.log.ordered()  # the state below speaks of messages that must not be lost
 """,
         """\
@@ -187,6 +188,7 @@ BROKER_BUGS = [
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
+                callers = self.callers.snapshot()
 """,
         CRASHES,
     ),

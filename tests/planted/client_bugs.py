@@ -13,27 +13,21 @@ CONFIRMED = "tests/simulation/test_seen_elsewhere.py::test_nothing_is_confirmed_
 CLIENT_BUGS = [
     Bug(
         "an ack is confirmed before it is durable",
-        "client/messages.py",
-        """\
-            if not settled.durable.done():
-                yield Wait(settled.durable)
-            settled.durable.result()
-""",
-        """\
-            yield from ()
-""",
+        "client/local_link.py",
+        "return NOTHING_TO_WAIT_FOR if settled.durable is DONE else _durable(settled.durable)",
+        "return NOTHING_TO_WAIT_FOR",
         CONFIRMED,
     ),
     Bug(
         "a refused ack is passed over in silence",
-        "client/messages.py",
-        "            raise refusal(offset)",
-        "            str(offset)",
+        "client/local_link.py",
+        "            raise refusal(refused_offset)",
+        "            str(refused_offset)",
         f"{QUEUE}::test_settling_twice_is_a_distinct_error",
     ),
     Bug(
         "a message whose handling failed is acked",
-        "client/messages.py",
+        "client/received.py",
         "        if error is None:\n            yield from self._ack()\n",
         "        if error is None or error:\n            yield from self._ack()\n",
         f"{QUEUE}::test_a_with_block_acks_or_nacks",
@@ -41,25 +35,25 @@ CLIENT_BUGS = [
     Bug(
         "a batch that is sent again gets new numbers, and is stored twice",
         "client/producer.py",
-        "                time.sleep(self._sending.retry_backoff_ms * 2**attempt / 1000)\n",
+        "                yield Pause(self._config.retry_backoff_ms * 2**attempt / 1000)\n",
         """\
-                time.sleep(self._sending.retry_backoff_ms * 2**attempt / 1000)
-                producer = ProducerOf(self._producer_id, attempt + 1, 0)
+                yield Pause(self._config.retry_backoff_ms * 2**attempt / 1000)
+                producer = ProducerSequence(identity.producer_id, attempt + 1, 0)
 """,
         LOST_ANSWER,
     ),
     Bug(
         "a stream commits the message that failed",
-        "client/streams.py",
+        "client/stream_reader.py",
         "            if failed:\n                self._reading.fail_current()\n",
         "",
         f"{STREAMS}::test_a_message_that_failed_is_not_committed",
     ),
     Bug(
         "a stream begins anew instead of where its group was",
-        "client/streams.py",
-        "        committed = self._broker.streams.committed(self._group)\n",
-        "        committed: dict[TopicPartition, Any] = {}\n",
+        "client/stream_reader.py",
+        "        committed = offsets_of(seen.committed)\n",
+        "        committed: dict[TopicPartition, int] = {}\n",
         f"{STREAMS}::test_a_stream_reads_in_order_and_goes_on_where_it_was",
     ),
     Bug(
@@ -76,16 +70,16 @@ CLIENT_BUGS = [
     ),
     Bug(
         "a batch that the first attempt acked is taken for lost by the second",
-        "client/remote/leases.py",
+        "client/leases.py",
         "    if parts and repeated:",
         "    if parts and not parts:",
         f"{LOST_ANSWERS}::test_nor_is_what_was_settled_so_as_a_batch",
     ),
     Bug(
         "a batch is acked a second time, since the answer to its ack and receive was lost",
-        "client/remote/queues.py",
-        "                if done is None or ack is None:\n",
-        "                if exc:\n",
+        "client/queues.py",
+        "        if not exc.repeated:\n",
+        "        if exc:\n",
         f"{LOST_ANSWERS}::test_nor_a_batch_that_was_acked_while_the_next_was_received",
     ),
     Bug(
@@ -150,16 +144,16 @@ CLIENT_BUGS = [
     ),
     Bug(
         "what a busy server did before it sent somebody away is taken for lost",
-        "client/remote/asking.py",
+        "client/http/retrying.py",
         "                begun = begun or not isinstance(error, TooManyRequests)\n",
         "",
         f"{LOST_ANSWERS}::test_an_ack_that_was_done_before_the_server_was_too_busy_is_no_error",
     ),
     Bug(
         "a batch whose ack is uncertain is acked as if it were not",
-        "client/messages.py",
-        '                how["repeated"] = True\n',
-        '                how["repeated"] = False\n',
+        "client/received.py",
+        '            repeated = self._ack_was_sent and verb == "ack"\n',
+        "            repeated = False\n",
         f"{LOST_ANSWERS}::test_a_call_that_failed_can_be_made_again_with_the_same_batch",
     ),
 ]

@@ -79,7 +79,10 @@ def test_values_are_read_as_people_write_them(file: Path, text: str, name: str, 
     [
         ("prot: 80", r"penstock\.yaml:1: unknown setting 'prot'; did you mean port\?"),
         ("port: 80\nhots: x", r":2: unknown setting 'hots'; did you mean host\?"),
-        ("zzz: 1", "unknown setting 'zzz'; known are allow_public_without_keys, auto_create"),
+        (
+            "zzz: 1",
+            "unknown setting 'zzz'; known are allow_public_without_keys, allowed_hosts,",
+        ),
         ("port: x", "port is 'x'; it must be a whole number"),
         ("port: true", "port is True; it must be a whole number"),
         ("port: [80]", r"port is \[80\]; it must be a whole number"),

@@ -361,7 +361,7 @@ class Broker:
         if partition is not None:
             in_turn: Sequence[Partition] = [topic.partition(partition)]
         else:
-            in_turn = topic.turns.order(group, topic.partitions)
+            in_turn = topic.partition_order.order(group, topic.partitions)
         for each in in_turn:
             try:
                 got = each.receive(group, wanted, visibility_ns, consumer, bytes_max)

@@ -52,7 +52,7 @@ class Topic:
         self.partitions = partitions
         self.delays = delays
         self.waiters = Waiters()
-        self.turns = PartitionOrder()
+        self.partition_order = PartitionOrder()
         self.dedup: DedupWindow | None = None
         self.plan_retention: Callable[[], None] = lambda: None
         """Set by the broker: retention is to have a look within a minute or so."""
