@@ -18,6 +18,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from penstock.broker.aside import Aside
 from penstock.broker.burials import (
     Burials,
     NoDeadLetterTopic,
@@ -75,6 +76,7 @@ from penstock.model.settings import (
     parse_settings,
 )
 from penstock.model.stats import DelayStats, LatencyRow, TopicStats
+from penstock.model.topics import Compacted
 from penstock.record.batch import Batch
 from penstock.record.writing import NOBODY, Writer, check_messages, encode
 
@@ -132,7 +134,9 @@ class Broker:
         except BaseException:
             engine.close()
             raise
+        self._compactor = Aside("penstock-compactor")
         if housekeeping:
+            self._retention.compaction.aside = self._compactor.run
             self._housekeeper.start()
         abandon_in_children(self)
 
@@ -467,6 +471,18 @@ class Broker:
                 partition.trim_to(partition.log.end)
         return purged + topic.delays.purge()
 
+    def compact(self, name: TopicName) -> Compacted:
+        """Drop what may go, and rewrite files without what nobody needs, now."""
+        topic = self.topic(name, create=False)
+        logs = [partition.log for partition in topic.partitions]
+        segments, size_bytes = sum(x.segment_count for x in logs), sum(x.size_bytes for x in logs)
+        self._retention.drop(topic)
+        self._retention.compaction.compact(topic)
+        return Compacted(
+            segments_removed=max(0, segments - sum(log.segment_count for log in logs)),
+            bytes_freed=max(0, size_bytes - sum(log.size_bytes for log in logs)),
+        )
+
     def groups(self, name: TopicName) -> list[str]:
         """The groups that read this topic as a queue."""
         return self.topic(name, create=False).groups()
@@ -551,6 +567,7 @@ class Broker:
                 return
             self._closed = True
         self._housekeeper.stop()
+        self._compactor.stop()  # what is under way ends when its log is closed
         with self._lock:
             for topic in self._topics.values():
                 try:
@@ -567,6 +584,7 @@ class Broker:
                 for topic in self._topics.values():
                     closing.callback(topic.waiters.notify)
                     closing.callback(self._unopened.rest, topic, self._retention)
+        self._compactor.join()
 
     def abandon(self) -> None:
         """This is a forked process: the data folder is its parent's."""

@@ -23,9 +23,9 @@ from penstock.errors import (
     TooManyOpenFiles,
 )
 from penstock.forks import abandon_in_children
-from penstock.log.base import DONE, Appended
+from penstock.log.base import DONE, Appended, Needs
 from penstock.log.commit import SHARED, Committer
-from penstock.log.compact import Compaction, compact
+from penstock.log.compact import Compaction, Keep, compact, latest_offsets
 from penstock.log.descriptors import is_out_of_descriptors
 from penstock.log.durable import DurableLog, Unsynced
 from penstock.log.files import DiskFiles, File, FileSystem, is_out_of_room
@@ -265,11 +265,25 @@ class LocalLog(DurableLog):
             return None
         return segments[0].last_timestamp + retention.age_ms * 1000
 
-    def compact(self, now_us: int, *, keyed: bool = False) -> Compaction:
+    def compact(
+        self,
+        now_us: int,
+        *,
+        keyed: bool = False,
+        since: int = 0,
+        needs: Needs | None = None,
+        removed_share_min: float = 0,
+    ) -> Compaction:
         """Rewrite sealed segments without what nobody needs. Appends and reads go on meanwhile."""
         with self._compact_lock:
             self.sync()
-            return compact(self, self._files, now_us, keyed=keyed)
+            latest = latest_offsets(self) if keyed else None
+            keep = Keep(self.start, now_us, latest, needs)
+            return compact(self, self._files, keep, since, removed_share_min)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._list.segments)
 
     def reconfigure(self, config: LogConfig) -> None:
         """Go on with other settings, from the next append on."""
