@@ -10,8 +10,10 @@ from random import Random
 
 import pytest
 
+from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.client.client import Client
+from penstock.client.local_link import LocalLink
 from penstock.clock import ManualClock
 from penstock.errors import LogFailed
 from penstock.log.commit import ManualCommitter
@@ -31,7 +33,7 @@ def connect(
         BrokerConfig(free_bytes_min=0),
         housekeeping=False,
     )
-    return Client(broker, "default")
+    return Client(LocalLink(Api(broker)), "default")
 
 
 def test_jetstream_loses_what_it_acknowledged_when_the_power_goes() -> None:

@@ -83,6 +83,7 @@ from penstock.record.writing import NOBODY, Writer, check_messages, encode
 _logger = logging.getLogger("penstock.broker")
 
 RECEIVE_MAX = 100_000
+CONSUMER_LENGTH_MAX = 256
 ERROR_LENGTH_MAX = 4096  # characters that are kept of what a consumer says went wrong
 
 
@@ -145,6 +146,7 @@ class Broker:
     def create_topic(
         self, name: TopicName, settings: dict[str, Any] | TopicSettings, exist_ok: bool = False
     ) -> TopicSettings:
+        given = settings if isinstance(settings, dict) else {}
         if isinstance(settings, dict):
             settings = parse_settings(settings, self._default_settings(name))
         with self._lock:
@@ -152,9 +154,11 @@ class Broker:
             if settings.dead_letter_suffix != DEAD_LETTER_SUFFIX:
                 topic_name(name.topic + settings.dead_letter_suffix, name.namespace)
             if name in self._catalog:
-                if exist_ok:
-                    return self._catalog.settings(name)
-                raise TopicExists(str(name))
+                if not exist_ok:
+                    raise TopicExists(str(name))
+                known = self._catalog.settings(name)
+                _check_same(name, known, parse_settings(given, known))
+                return known
             self._store.remove_topic(name)
             self.latencies.begin(name)
             self._catalog.create(name, settings)
@@ -348,6 +352,11 @@ class Broker:
             raise InvalidInput(f"max_messages is {max_messages!r}; from 1 to {RECEIVE_MAX}")
         if consumer != "":
             _check_text("consumer", consumer)
+            if len(consumer) > CONSUMER_LENGTH_MAX:
+                raise InvalidInput(
+                    f"the name of a consumer has {len(consumer)} characters; "
+                    f"{CONSUMER_LENGTH_MAX} at most"
+                )
         if visibility_ns is not None:
             self._check_visibility(visibility_ns)
         topic = self._topics.get(name) or self.topic(name)
@@ -708,6 +717,17 @@ class Broker:
         if made.partitions < partitions:
             self.alter_topic(dead, {"partitions": partitions})
         self.topic(dead)
+
+
+def _check_same(name: TopicName, known: TopicSettings, wanted: TopicSettings) -> None:
+    """Whoever asks for a topic with certain settings must not get one with others."""
+    other = [
+        f"{field} is {getattr(known, field)!r}, not {getattr(wanted, field)!r}"
+        for field in TopicSettings.__struct_fields__
+        if getattr(known, field) != getattr(wanted, field)
+    ]
+    if other:
+        raise TopicExists(str(name), f"with other settings: {', '.join(other)}")
 
 
 def _check_text(name: str, text: object) -> None:

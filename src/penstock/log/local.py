@@ -136,6 +136,7 @@ class LocalLog(DurableLog):
                 raise TooManyOpenFiles(folder) from exc
             raise LogFailed(folder, exc) from exc
         self._list = SegmentList.of(found.segments)
+        self._last_ulid = 0
         self._active, self._active_file = found.segments[-1], found.active
         self._start, self._end = found.start, found.end
         self._durable_end = found.end
@@ -164,9 +165,13 @@ class LocalLog(DurableLog):
                 self._check_writable()
             config, wall_ns = self.config, self._clock.wall_ns()
             now_us, ulid = wall_ns // 1000, new_batch_ulid(wall_ns)
+            if ulid <= self._last_ulid and ulid >> 80 == self._last_ulid >> 80:
+                ulid = self._last_ulid + (1 << 24)  # ids of one millisecond are in order, too
+            self._last_ulid = ulid
             active = self._active
             frame = encode(batch, active.tail[0], ulid, now_us, config.codec, by, salt=active.salt)
-            if frame.raw_bytes > config.message_bytes_max:
+            # What comes from another log was taken there, by the limit of its time.
+            if frame.raw_bytes > config.message_bytes_max and not keep_ids:
                 check_messages(batch, config.message_bytes_max)
             durable = self._append(frame, now_us)
         if self._waiting:

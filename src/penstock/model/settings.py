@@ -79,6 +79,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.compaction_interval_ms is not None:
             _within("compaction_interval in ms", self.compaction_interval_ms, 1000, 365 * DAY_MS)
         _within("dedup_window in ms", self.dedup_window_ms, 1, 14 * DAY_MS)
+        _within("fsync_interval in ms", self.fsync_interval_ms, 1, DAY_MS)
         _within("message_bytes_max", self.message_bytes_max, 1, _LETTER_BYTES_MAX)
         for group in self.retention_waits_for:
             group_name(group)
@@ -192,6 +193,10 @@ def parse_settings(given: dict[str, Any], base: TopicSettings | None = None) -> 
 def parse_ttl_us(ttl: Duration) -> int:
     """How long a message lives, in microseconds."""
     ns = parse_ns(ttl, "ttl")
+    if not ns:
+        raise InvalidInput(
+            f"ttl is {ttl!r}; nobody would get the message: leave it out, or say more"
+        )
     if ns > TTL_MS_MAX * 1_000_000:
         raise InvalidInput(f"ttl is {ttl!r}; it must be at most {TTL_MS_MAX // DAY_MS} days")
     return ns // 1000
