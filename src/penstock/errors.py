@@ -380,9 +380,9 @@ class TopicExists(TopicError):
 
     code = "topic_exists"
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, how: str = "already") -> None:
         self.topic = topic
-        super().__init__(f"topic {topic!r} exists already; alter_topic() changes its settings")
+        super().__init__(f"topic {topic!r} exists {how}; alter_topic() changes its settings")
 
 
 class PartitionNotFound(TopicError):

@@ -25,6 +25,49 @@ BROKER_BUGS = [
         "            return self._acked",
         "tests/unit/broker/test_group_latencies.py",
     ),
+    # What is withheld from whom.
+    Bug(
+        "letters that are gone are delivered to groups that come later",
+        "broker/ledgered.py",
+        "            self.queues[group] = queue\n            self._withhold(group)\n",
+        "            self.queues[group] = queue\n",
+        "tests/integration/broker/test_redrive.py",
+    ),
+    Bug(
+        "a restart forgets whom a redriven message is for",
+        "broker/ledgered.py",
+        "            elif header.producer_id == REDRIVEN:\n",
+        "            elif False:\n",
+        CRASHES,
+    ),
+    Bug(
+        "a checkpoint forgets whom redriven messages are for",
+        "broker/ledgered.py",
+        "            redriven = self.redriven.snapshot()\n",
+        "            redriven = {}\n",
+        "tests/integration/broker/test_redrive.py",
+    ),
+    Bug(
+        "compaction takes messages that a group has not done",
+        "broker/compaction.py",
+        "        done = done & each\n",
+        "        done = done | each\n",
+        "tests/integration/broker/test_compaction.py",
+    ),
+    Bug(
+        "compaction takes an expired message that somebody holds",
+        "broker/compaction.py",
+        "        return _among(offsets, self._held)\n",
+        "        return _among(offsets, EMPTY)\n",
+        "tests/integration/broker/test_compaction.py",
+    ),
+    Bug(
+        "frames are merged before a checkpoint knows who sent them",
+        "broker/compaction.py",
+        "            partition.checkpoint()  # merged frames no longer tell who sent them\n",
+        "            pass\n",
+        CRASHES,
+    ),
     # What is believed, and when.
     Bug(
         "an ack is believed before it is in the ledger",

@@ -135,6 +135,7 @@ class BrokerLife(Crashes):
             retention_mode=rng.choice(("time", "time", "consumed")),
             retention_ms=rng.choice((7 * DAY_MS, 7 * DAY_MS, 90_000)),
             segment_bytes=rng.choice((4096, 64 << 20)),
+            compaction_interval_ms=None,  # the model knows no gaps; see test_broker_crashes.py
             dedup_window_ms=rng.choice((30_000, 300_000)),
             codec=rng.choice(("none", "none", "lz4")),
         )

@@ -495,6 +495,47 @@ def test_a_purged_letter_is_there_or_gone_for_all_groups_wherever_the_crash_fall
     assert outcomes == {0, 1}
 
 
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power-cut"])
+def test_a_compaction_takes_what_is_done_and_nothing_else_wherever_the_crash_falls(
+    power_cut: bool,
+) -> None:
+    shop = Shop(SimulatedFiles())
+    settings = {"partitions": 1, "fsync": "always", "retention_mode": "consumed"}
+    shop.broker.create_topic(TOPIC, settings)
+    for n in range(9):
+        shop.broker.publish(TOPIC, Batch.build([b"%d" % n]))
+    shop.broker.publish(
+        TOPIC, Batch.build([b"once"]), producer=ProducerSequence(7, 0, 0), partition=0
+    )
+    held = [shop.receive()[0] for _ in range(9)]
+    reject(shop, held[3])
+    shop.broker.dead_letters(TOPIC).redrive(None, lambda letter: True)
+    for each in (held[1], held[2], held[5], held[7]):
+        shop.broker.ack(TOPIC, 0, "billing", each.nonce, None)
+    shop.committer.run_due()
+
+    for survivor in moments(shop, lambda: shop.broker.compact(TOPIC), power_cut=power_cut):
+        again = survivor.broker.publish(
+            TOPIC, Batch.build([b"once"]), producer=ProducerSequence(7, 0, 0), partition=0
+        )
+        assert again[0].duplicate
+        survivor.wait(HOUR_S)
+        assert everything(survivor, "billing") == [b"0", b"3", b"4", b"6", b"8", b"once"]
+        new = everything(survivor, "new")
+        assert {b"0", b"4", b"6", b"8", b"once"} <= {*new}
+        assert new.count(b"3") <= 1, "what was redriven is for another group"
+
+
+def everything(shop: Shop, group: str) -> list[bytes | None]:
+    """All that a group is to do, sorted."""
+    found = []
+    while delivered := shop.receive(group):
+        found += [
+            m.value for each in delivered for batch, _ in each.pieces for m in batch.messages()
+        ]
+    return sorted(value or b"" for value in found)
+
+
 def test_a_checkpoint_never_takes_more_than_it_brings() -> None:
     shop = Shop(SimulatedFiles())
     shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "always"})

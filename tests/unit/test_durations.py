@@ -118,8 +118,5 @@ def test_a_duration_is_written_as_a_person_would(ns: int, written: str) -> None:
 
 @pytest.mark.parametrize("endless", [1.7976931348623157e308, 10**400, -1e300, "9" * 400 + "d"])
 def test_a_duration_without_bounds_is_refused_and_does_not_overflow(endless: object) -> None:
-    if isinstance(endless, str):
-        assert parse_ns(endless) > 10**20  # a text is cut; who takes it has a limit of his own
-        return
     with pytest.raises(InvalidInput):
         parse_ns(endless)  # type: ignore[arg-type]

@@ -72,6 +72,7 @@ from penstock.model.stats import (
     TopicTable,
 )
 from penstock.model.topics import (
+    Compacted,
     Count,
     Found,
     Groups,
@@ -312,6 +313,9 @@ class Api:
 
     def purge(self, call: calls.Purge) -> Count:
         return Count(count=self._broker.purge(_name(call), call.group))
+
+    def compact(self, call: calls.Compact) -> Compacted:
+        return self._broker.compact(_name(call))
 
     # Queue groups.
 

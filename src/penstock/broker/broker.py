@@ -18,6 +18,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from penstock.broker.aside import Aside
 from penstock.broker.chores import TopicChores
 from penstock.broker.convert import prepare_folder
 from penstock.broker.dead_letter_store import (
@@ -75,12 +76,14 @@ from penstock.model.settings import (
     parse_settings,
 )
 from penstock.model.stats import DelayStats, LatencyRow, TopicStats
+from penstock.model.topics import Compacted
 from penstock.record.batch import Batch
 from penstock.record.writing import NOBODY, FrameProducer, check_messages, encode
 
 _logger = logging.getLogger("penstock.broker")
 
 RECEIVE_MAX = 100_000
+CONSUMER_LENGTH_MAX = 256
 ERROR_LENGTH_MAX = 4096  # characters that are kept of what a consumer says went wrong
 
 
@@ -132,7 +135,9 @@ class Broker:
         except BaseException:
             engine.close()
             raise
+        self._compactor = Aside("penstock-compactor")
         if housekeeping:
+            self._retention.compaction.aside = self._compactor.run
             self._housekeeper.start()
         abandon_in_children(self)
 
@@ -141,6 +146,7 @@ class Broker:
     def create_topic(
         self, name: TopicName, settings: dict[str, Any] | TopicSettings, exist_ok: bool = False
     ) -> TopicSettings:
+        given = settings if isinstance(settings, dict) else {}
         if isinstance(settings, dict):
             settings = parse_settings(settings, self._default_settings(name))
         with self._lock:
@@ -148,9 +154,11 @@ class Broker:
             if settings.dead_letter_suffix != DEAD_LETTER_SUFFIX:
                 topic_name(name.topic + settings.dead_letter_suffix, name.namespace)
             if name in self._catalog:
-                if exist_ok:
-                    return self._catalog.settings(name)
-                raise TopicExists(str(name))
+                if not exist_ok:
+                    raise TopicExists(str(name))
+                known = self._catalog.settings(name)
+                _check_same(name, known, parse_settings(given, known))
+                return known
             self._store.remove_topic(name)
             self.latencies.begin(name)
             self._catalog.create(name, settings)
@@ -351,6 +359,11 @@ class Broker:
             raise InvalidInput(f"max_messages is {max_messages!r}; from 1 to {RECEIVE_MAX}")
         if consumer != "":
             _check_text("consumer", consumer)
+            if len(consumer) > CONSUMER_LENGTH_MAX:
+                raise InvalidInput(
+                    f"the name of a consumer has {len(consumer)} characters; "
+                    f"{CONSUMER_LENGTH_MAX} at most"
+                )
         if visibility_ns is not None:
             self._check_visibility(visibility_ns)
         topic = self._topics.get(name) or self.topic(name)
@@ -474,6 +487,18 @@ class Broker:
                 partition.trim_to(partition.log.end)
         return purged + topic.delays.purge()
 
+    def compact(self, name: TopicName) -> Compacted:
+        """Drop what may go, and rewrite files without what nobody needs, now."""
+        topic = self.topic(name, create=False)
+        logs = [partition.log for partition in topic.partitions]
+        segments, size_bytes = sum(x.segment_count for x in logs), sum(x.size_bytes for x in logs)
+        self._retention.drop(topic)
+        self._retention.compaction.compact(topic)
+        return Compacted(
+            segments_removed=max(0, segments - sum(log.segment_count for log in logs)),
+            bytes_freed=max(0, size_bytes - sum(log.size_bytes for log in logs)),
+        )
+
     def groups(self, name: TopicName) -> list[str]:
         """The groups that read this topic as a queue."""
         return self.topic(name, create=False).groups()
@@ -562,6 +587,7 @@ class Broker:
                 return
             self._closed = True
         self._housekeeper.stop()
+        self._compactor.stop()  # what is under way ends when its log is closed
         with self._lock:
             for topic in self._topics.values():
                 try:
@@ -578,6 +604,7 @@ class Broker:
                 for topic in self._topics.values():
                     closing.callback(topic.waiters.notify)
                     closing.callback(self._unopened.rest, topic, self._retention)
+        self._compactor.join()
 
     def abandon(self) -> None:
         """This is a forked process: the data folder is its parent's."""
@@ -701,6 +728,17 @@ class Broker:
         if made.partitions < partitions:
             self.alter_topic(dead, {"partitions": partitions})
         self.topic(dead)
+
+
+def _check_same(name: TopicName, known: TopicSettings, wanted: TopicSettings) -> None:
+    """Whoever asks for a topic with certain settings must not get one with others."""
+    other = [
+        f"{field} is {getattr(known, field)!r}, not {getattr(wanted, field)!r}"
+        for field in TopicSettings.__struct_fields__
+        if getattr(known, field) != getattr(wanted, field)
+    ]
+    if other:
+        raise TopicExists(str(name), f"with other settings: {', '.join(other)}")
 
 
 def _check_text(name: str, text: object) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from penstock.broker.catalog import Catalog
+from penstock.broker.compaction import TopicCompaction
 from penstock.broker.partition import Partition
 from penstock.broker.topic import Topic
 from penstock.clock import Clock
@@ -24,46 +24,40 @@ class TopicRetention:
     def __init__(self, clock: Clock, catalog: Catalog) -> None:
         self._clock = clock
         self._catalog = catalog
-        self._compacted_up_to: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
+        self.compaction = TopicCompaction(clock, self)
         self.streams: Streams | None = None
         """Whose groups have a say too, once they are known."""
 
     def apply(self, topic: Topic) -> None:
+        """Drop what may go, now, and rewrite what is worth it."""
+        self.drop(topic)
+        self.compaction.look(topic)
+
+    def drop(self, topic: Topic) -> None:
         """Drop what may go, now."""
         now_us = self._clock.wall_ns() // 1000
         settings = topic.settings
         for partition in topic.partitions:
             if settings.retention_mode == "consumed":
-                floor = self._consumed(topic, partition)
-                if self._catalog.uses_dedup(topic.name):
-                    # A restart knows the ids of the window by the messages that have them.
-                    window_us = settings.dedup_window_ms * 1000
-                    floor = min(floor, partition.log.find(now_us - window_us))
+                floor = min(self._consumed(topic, partition), self.others_done(topic, partition))
             else:
                 floor = partition.log.kept_from(settings.retention(), now_us)[0]
-            floor = min([floor, *self._waited_for(topic, partition)])
+                floor = min([floor, *self._waited_for(topic, partition)])
             if floor > partition.log.start:
                 with topic.delays.at_rest(partition.number):
                     partition.trim_to(floor)
-            if settings.compacted:
-                self._compact(topic, partition, now_us)
-
-    def _compact(self, topic: Topic, partition: Partition, now_us: int) -> None:
-        """Compact a partition if more of it is sealed than when that was done last."""
-        sealed_end = partition.log.sealed_end
-        if self._compacted_up_to.get(partition) != sealed_end:
-            with topic.delays.at_rest(partition.number):
-                partition.checkpoint()  # merged frames no longer tell who sent them
-            partition.log.compact(now_us, keyed=True)
-            self._compacted_up_to[partition] = sealed_end
 
     def next_deadline(self, topic: Topic, now_ns: int) -> int | None:
         """When something grows too old, if nothing comes or is done before."""
         due_us = self.next_due_us(topic)
+        again_ns = self.compaction.look_again_ns(topic)
+        if again_ns is not None:
+            again_ns = max(again_ns, now_ns + RETENTION_EVERY_NS)
         if due_us is None:
-            return None
+            return again_ns
         left_us = due_us - self._clock.wall_ns() // 1000
-        return now_ns + (left_us * 1000 + 1000 if left_us > 0 else RETENTION_EVERY_NS)
+        next_ns = now_ns + (left_us * 1000 + 1000 if left_us > 0 else RETENTION_EVERY_NS)
+        return next_ns if again_ns is None else min(next_ns, again_ns)
 
     def next_due_us(self, topic: Topic) -> int | None:
         """The same by the wall clock."""
@@ -83,6 +77,22 @@ class TopicRetention:
             and settings.retention_segments is None
             and not settings.compacted
         )
+
+    def others_done(self, topic: Topic, partition: Partition) -> int:
+        """Below it nobody who is no queue group needs a message of a topic that keeps what is not
+        consumed: neither streams, nor those that it waits for, nor the deduplication."""
+        floors = self._waited_for(topic, partition)
+        if self.streams is not None:
+            floors += self.streams.floors(topic.name, partition.number, partition.log.start)
+        return min([*floors, self.window_start(topic, partition)])
+
+    def window_start(self, topic: Topic, partition: Partition) -> int:
+        """From where on messages stay because of their deduplication ids: a restart knows the ids
+        of the window by the messages that have them."""
+        if not self._catalog.uses_dedup(topic.name):
+            return partition.log.end
+        since_us = self._clock.wall_ns() // 1000 - topic.settings.dedup_window_ms * 1000
+        return partition.log.find(since_us)
 
     def _waited_for(self, topic: Topic, partition: Partition) -> list[int]:
         """Where the groups stand that this topic's retention waits for, such as an archive's."""

@@ -20,7 +20,7 @@ from penstock.broker.waiters import Waiters
 from penstock.clock import Clock
 from penstock.config import LogConfig
 from penstock.delivery.dedup import DedupWindow
-from penstock.delivery.offsets import Int64s
+from penstock.delivery.offsets import Int64s, Offsets
 from penstock.delivery.producers import Duplicate
 from penstock.errors import InvalidInput, PartitionNotFound
 from penstock.log.base import DONE, Appended
@@ -143,7 +143,8 @@ class Topic:
         for row, at in sifted.known.items():
             number, offset = place_of(at)
             self.partitions[number].confirm(offset)
-            placed.append(Placed(number, [row], offset, 0, DONE, duplicate=True))
+            ulid = self._ulid_at(number, offset)
+            placed.append(Placed(number, [row], offset, ulid, DONE, duplicate=True))
         for row, first in sifted.repeated.items():
             number, offset, ulid, durable = where[first]
             placed.append(Placed(number, [row], offset, ulid, durable, duplicate=True))
@@ -276,9 +277,19 @@ class Topic:
         if isinstance(outcome, Duplicate):
             offset = -1 if outcome.offset is None else outcome.offset
             target.confirm(offset)
-            return Placed(partition, rows, offset, 0, DONE, duplicate=True)
+            ulid = self._ulid_at(partition, offset)
+            return Placed(partition, rows, offset, ulid, DONE, duplicate=True)
         self._news()
         return _placed(partition, rows, outcome)
+
+    def _ulid_at(self, number: int, offset: int) -> int:
+        """The id of a message that was stored before; 0 if it is gone."""
+        partition = self.partitions[number]
+        if not partition.log.start <= offset < partition.log.end:
+            return 0
+        for batch in partition.source.fetch(Offsets.one(offset)):
+            return int.from_bytes(batch.ids[0].as_py(), "big")
+        return 0
 
     def _check_whole(self, batch: Batch, parts: Sequence[_Part]) -> None:
         """A batch for several partitions is taken or refused as one: before any of it is written,

@@ -17,6 +17,7 @@ from penstock.model.names import TopicName, group_name
 from penstock.model.positions import Position, place_of
 from penstock.model.settings import TopicSettings
 from penstock.model.stats import DelayStats, LatencyRow, TopicStats
+from penstock.model.topics import Compacted
 from penstock.record.batch import Message
 
 _PAGE = 1000
@@ -99,6 +100,12 @@ class Topics(SyncCalls):
         """Change settings, or add partitions, while it is in use."""
         call = calls.AlterTopic(**self._topic(topic), settings=plain_settings(settings))
         return self._ask(call).settings
+
+    def compact(self, topic: str) -> Compacted:
+        """Rewrite the files of a topic without what nobody needs any more: messages that expired,
+        that every group has done where the topic keeps only others, or that a later one of their
+        key replaces. It happens by itself, too; see the setting `compaction_interval`."""
+        return self._ask(calls.Compact(**self._topic(topic)))
 
     def delete_topic(self, topic: str) -> None:
         """With all its messages. Its dead letters stay until their own topic is deleted."""
@@ -189,6 +196,12 @@ class AsyncTopics(AsyncCalls):
         """Change settings, or add partitions, while it is in use."""
         call = calls.AlterTopic(**self._topic(topic), settings=plain_settings(settings))
         return (await self._ask(call)).settings
+
+    async def compact(self, topic: str) -> Compacted:
+        """Rewrite the files of a topic without what nobody needs any more: messages that expired,
+        that every group has done where the topic keeps only others, or that a later one of their
+        key replaces. It happens by itself, too; see the setting `compaction_interval`."""
+        return await self._ask(calls.Compact(**self._topic(topic)))
 
     async def delete_topic(self, topic: str) -> None:
         """With all its messages. Its dead letters stay until their own topic is deleted."""

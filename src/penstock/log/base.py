@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from penstock.config import LogConfig, Retention
@@ -104,6 +105,25 @@ class Batches:
         return [message for batch in self.batches for message in batch.messages()]
 
 
+Int64Array: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Needs(Protocol):
+    """What readers of a log still need, and what they do not: both of some offsets, as masks."""
+
+    @property
+    def has_unneeded(self) -> bool: ...
+
+    def needed(self, offsets: Int64Array) -> BoolArray:
+        """Which must stay even if they have expired."""
+        ...
+
+    def unneeded(self, offsets: Int64Array) -> BoolArray:
+        """Which may go although nothing else says so."""
+        ...
+
+
 class Span(Protocol):
     """Neighbouring offsets of which a log knows something together, without reading them."""
 
@@ -170,6 +190,10 @@ class PartitionLog(Protocol):
 
     @property
     def size_bytes(self) -> int: ...
+    @property
+    def segment_count(self) -> int:
+        """In how many files the messages lie."""
+        ...
 
     @property
     def damage(self) -> list[Damage]:
@@ -261,8 +285,20 @@ class PartitionLog(Protocol):
         """When something reaches the age limit next; None: nothing that is here ever does."""
         ...
 
-    def compact(self, now_us: int, *, keyed: bool = False) -> object:
-        """Rewrite what is sealed without what nobody needs. Appends and reads go on meanwhile."""
+    def compact(
+        self,
+        now_us: int,
+        *,
+        keyed: bool = False,
+        since: int = 0,
+        needs: Needs | None = None,
+        removed_share_min: float = 0,
+    ) -> object:
+        """Rewrite what is sealed without what nobody needs. Appends and reads go on meanwhile.
+
+        `since`: only look at what begins at this offset or later. `removed_share_min`: where a file
+        has less to lose than this share of its messages, it stays as it is.
+        """
         ...
 
 

@@ -1,8 +1,8 @@
 """Compaction: sealed segments are written again without what nobody needs.
 
-Gone are messages that have expired and, in a keyed log, those that a later message of the same key
-supersedes; small frames are merged. Offsets stay as they are: a frame that lost rows keeps its
-span and stores the offsets of those that are left.
+Gone are messages that have expired, those that no reader needs any more (`Needs`) and, in a keyed
+log, those that a later message of the same key supersedes; small frames are merged. Offsets stay as
+they are: a frame that lost rows keeps its span and stores the offsets of those that are left.
 
 Crash safety: the new segment is written under a temporary name and synced, then it gets the name of
 the next generation, then the folder is synced, and only then the old files go. Whatever is left
@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import DiskFull, LogClosed, LogError, OffsetOutOfRange, TooManyOpenFiles
+from penstock.log.base import Needs
 from penstock.log.files import File, FileSystem, is_out_of_room
 from penstock.log.index import SegmentIndex
 from penstock.log.recovery import remove_segments, seal
@@ -53,18 +54,21 @@ class Compaction(NamedTuple):
     messages_removed: int
 
 
-def compact(log: LocalLog, files: FileSystem, now_us: int, *, keyed: bool) -> Compaction:
+def compact(
+    log: LocalLog, files: FileSystem, keep: Keep, since: int = 0, removed_share_min: float = 0
+) -> Compaction:
     """Rewrite the sealed segments of a log, group by group, where that saves something."""
-    sealed = [segment for segment in log.segments[:-1] if segment.index is None]
-    keep = _Keep(log.start, now_us, _latest_offsets(log) if keyed else None)
+    sealed = [
+        each for each in log.segments[:-1] if each.index is None and each.base_offset >= since
+    ]
     after: list[Segment] = []
     removed = 0
     for group in _groups(sealed, log.config.segment_bytes):
         log.check_open()
         rewrite = _Rewrite(log, files, group, keep)
         try:
-            if rewrite.is_worthwhile():
-                after.append(rewrite.run(new_batch_ulid(now_us * 1000)))
+            if rewrite.is_worthwhile(removed_share_min):
+                after.append(rewrite.run(new_batch_ulid(keep.now_us * 1000)))
                 removed += rewrite.removed
             else:
                 after += group
@@ -83,15 +87,26 @@ def compact(log: LocalLog, files: FileSystem, now_us: int, *, keyed: bool) -> Co
     )
 
 
-class _Keep(NamedTuple):
+class Keep(NamedTuple):
     """Which messages stay."""
 
     start: int
     now_us: int
     latest: np.ndarray[Any, np.dtype[np.int64]] | None
     """The last offset of every key, ascending; None for a log without keys."""
+    needs: Needs | None = None
+    """What readers have to say."""
     deletions: bool = False
     """Whether also those stay that deleted a key long ago."""
+
+    def may_remove(self, frame: FrameHeader) -> bool:
+        """Whether a frame may have rows that go; so that the others need not be decoded."""
+        return (
+            self.latest is not None
+            or bool(frame.columns & BITS["expires_at"])
+            or frame.base_offset < self.start
+            or (self.needs is not None and self.needs.has_unneeded)
+        )
 
     def mask(self, batch: Batch) -> np.ndarray[Any, np.dtype[np.bool_]]:
         offsets = batch.offset_numbers()
@@ -106,10 +121,13 @@ class _Keep(NamedTuple):
                 deletes[:] = False
             forgotten = deletes & (batch.timestamps_us() < self.now_us - TOMBSTONE_US)
             keep &= ~has_key | (np.isin(offsets, self.latest) & ~forgotten)
+        if self.needs is not None:
+            keep &= ~self.needs.unneeded(offsets)
+            keep |= self.needs.needed(offsets) & (offsets >= self.start)
         return keep
 
 
-def _latest_offsets(log: LocalLog) -> np.ndarray[Any, np.dtype[np.int64]]:
+def latest_offsets(log: LocalLog) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The last offset of every key. Memory grows with the number of keys, not of messages."""
     latest = pa.table({"key": pa.array([], pa.binary()), "offset": pa.array([], pa.int64())})
     offset, end = log.start, log.durable_end
@@ -150,7 +168,7 @@ def _groups(sealed: Iterable[Segment], segment_bytes: int) -> Iterator[list[Segm
 class _Rewrite:
     """Some neighbouring segments, on their way to being one."""
 
-    def __init__(self, log: LocalLog, files: FileSystem, group: list[Segment], keep: _Keep) -> None:
+    def __init__(self, log: LocalLog, files: FileSystem, group: list[Segment], keep: Keep) -> None:
         self.log = log
         self.files = files
         self.group = group
@@ -160,9 +178,9 @@ class _Rewrite:
         self.new = Segment(log.folder, group[0].base_offset, _next_generation(group))
         self.new.index = SegmentIndex(log.config.index_interval_bytes)
 
-    def is_worthwhile(self) -> bool:
+    def is_worthwhile(self, removed_share_min: float) -> bool:
         """Whether messages go, or half of the frames, or a file. Never where there is damage."""
-        frames = merged = room = 0
+        frames = merged = room = rows = removed = 0
         removes = len(self.group) > 1
         for segment in self.group:
             buffer = self.files.map(segment.path, 0, segment.size_bytes)
@@ -174,9 +192,12 @@ class _Rewrite:
                 room -= item.header.raw_bytes
                 if room < 0:
                     merged, room = merged + 1, MERGED_FRAME_BYTES - item.header.raw_bytes
-                if not removes and item.header.row_count:
-                    batch = decode_rows(buffer, item.position, item.header)
-                    removes = not self.keep.mask(batch).all()
+                if not removes and item.header.row_count and self.keep.may_remove(item.header):
+                    keep = self.keep.mask(decode_rows(buffer, item.position, item.header))
+                    rows += len(keep)
+                    removed += int(len(keep) - keep.sum())
+                    removes = removed > 0 and not removed_share_min
+        removes = removes or (removed > 0 and removed >= removed_share_min * rows)
         return removes or merged * 2 <= frames
 
     def run(self, ulid: int) -> Segment:
@@ -230,8 +251,8 @@ class _Rewrite:
                     raise LogError(f"{segment.path}: damaged at byte {item.position}")
                 header = item.header
                 batch = decode_rows(buffer, item.position, header)
-                keep = self.keep.mask(batch)
-                if keep.all():
+                keep = self.keep.mask(batch) if self.keep.may_remove(header) else None
+                if keep is None or keep.all():
                     yield header, batch, buffer[item.position :][: header.frame_bytes]
                 else:
                     self.removed += int(len(keep) - keep.sum())

@@ -252,7 +252,7 @@ class DiskFiles:
             missing.append(folder)
             folder = os.path.dirname(folder)
         for path in reversed(missing):
-            os.makedirs(path, exist_ok=True)
+            os.makedirs(path, 0o700, exist_ok=True)
             self.sync_folder(os.path.dirname(path))
 
     def list(self, folder: str) -> list[str]:
@@ -370,4 +370,4 @@ def _map_pages(fd: int, start: int, length: int) -> memoryview:
 
 
 def _open(path: str, flags: int) -> int:
-    return SHARED.give_way(os.open, path, flags | os.O_CLOEXEC, 0o644)
+    return SHARED.give_way(os.open, path, flags | os.O_CLOEXEC, 0o600)

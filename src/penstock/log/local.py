@@ -23,9 +23,9 @@ from penstock.errors import (
     TooManyOpenFiles,
 )
 from penstock.forks import abandon_in_children
-from penstock.log.base import DONE, Appended
+from penstock.log.base import DONE, Appended, Needs
 from penstock.log.commit import SHARED, Committer
-from penstock.log.compact import Compaction, compact
+from penstock.log.compact import Compaction, Keep, compact, latest_offsets
 from penstock.log.descriptors import is_out_of_descriptors
 from penstock.log.durable import DurableLog, Unsynced
 from penstock.log.files import DiskFiles, File, FileSystem, is_out_of_room
@@ -136,6 +136,7 @@ class LocalLog(DurableLog):
                 raise TooManyOpenFiles(folder) from exc
             raise LogFailed(folder, exc) from exc
         self._list = SegmentList.of(found.segments)
+        self._last_ulid = 0
         self._active, self._active_file = found.segments[-1], found.active
         self._start, self._end = found.start, found.end
         self._durable_end = found.end
@@ -164,9 +165,13 @@ class LocalLog(DurableLog):
                 self._check_writable()
             config, wall_ns = self.config, self._clock.wall_ns()
             now_us, ulid = wall_ns // 1000, new_batch_ulid(wall_ns)
+            if ulid <= self._last_ulid and ulid >> 80 == self._last_ulid >> 80:
+                ulid = self._last_ulid + (1 << 24)  # ids of one millisecond are in order, too
+            self._last_ulid = ulid
             active = self._active
             frame = encode(batch, active.tail[0], ulid, now_us, config.codec, by, salt=active.salt)
-            if frame.raw_bytes > config.message_bytes_max:
+            # What comes from another log was taken there, by the limit of its time.
+            if frame.raw_bytes > config.message_bytes_max and not keep_ids:
                 check_messages(batch, config.message_bytes_max)
             durable = self._append(frame, now_us)
         if self._waiting:
@@ -265,11 +270,25 @@ class LocalLog(DurableLog):
             return None
         return segments[0].last_timestamp + retention.age_ms * 1000
 
-    def compact(self, now_us: int, *, keyed: bool = False) -> Compaction:
+    def compact(
+        self,
+        now_us: int,
+        *,
+        keyed: bool = False,
+        since: int = 0,
+        needs: Needs | None = None,
+        removed_share_min: float = 0,
+    ) -> Compaction:
         """Rewrite sealed segments without what nobody needs. Appends and reads go on meanwhile."""
         with self._compact_lock:
             self.sync()
-            return compact(self, self._files, now_us, keyed=keyed)
+            latest = latest_offsets(self) if keyed else None
+            keep = Keep(self.start, now_us, latest, needs)
+            return compact(self, self._files, keep, since, removed_share_min)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._list.segments)
 
     def reconfigure(self, config: LogConfig) -> None:
         """Go on with other settings, from the next append on."""

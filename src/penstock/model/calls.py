@@ -35,6 +35,7 @@ from penstock.model.stats import (
     TopicTable,
 )
 from penstock.model.topics import (
+    Compacted,
     Count,
     Found,
     Groups,
@@ -211,6 +212,11 @@ class Purge(TopicCall[Count], frozen=True, kw_only=True):
 
     group: str | None = None
     """Only skip them for this group."""
+
+
+@_asked("POST", "/topics/{topic}/compact", "manage", Compacted, tag="topics", repeatable=True)
+class Compact(TopicCall[Compacted], frozen=True, kw_only=True):
+    """Rewrite the files of a topic without what nobody needs any more; what that saved."""
 
 
 # Queue groups.

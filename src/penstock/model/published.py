@@ -64,7 +64,7 @@ class Published(msgspec.Struct, frozen=True):
     partition: int
     offset: int
     id: str
-    """Empty for a duplicate, whose message was stored before."""
+    """Of a duplicate that of the message that was stored before; empty if that is gone."""
     duplicate: bool = False
 
 

@@ -53,6 +53,8 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Groups that must be done with a message before retention may drop it, in either mode."""
     compacted: bool = False
     """Keep only the last message of each key."""
+    compaction_interval_ms: int | None = 60_000
+    """How often sealed segments may be rewritten by themselves; None: only when asked for."""
     dedup_window_ms: int = 5 * 60 * 1000
     fsync: FsyncPolicy = "interval"
     fsync_interval_ms: int = 1000
@@ -74,7 +76,10 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
             _within("in_flight_max", self.in_flight_max, 1, 1 << 40)
         if self.ttl_ms is not None:
             _within("ttl in ms", self.ttl_ms, 1, TTL_MS_MAX)
+        if self.compaction_interval_ms is not None:
+            _within("compaction_interval in ms", self.compaction_interval_ms, 1000, 365 * DAY_MS)
         _within("dedup_window in ms", self.dedup_window_ms, 1, 14 * DAY_MS)
+        _within("fsync_interval in ms", self.fsync_interval_ms, 1, DAY_MS)
         _within("message_bytes_max", self.message_bytes_max, 1, _LETTER_BYTES_MAX)
         for group in self.retention_waits_for:
             group_name(group)
@@ -125,12 +130,13 @@ _DURATIONS = {
     "visibility": "visibility_ms",
     "ttl": "ttl_ms",
     "retention": "retention_ms",
+    "compaction_interval": "compaction_interval_ms",
     "dedup_window": "dedup_window_ms",
     "fsync_interval": "fsync_interval_ms",
     "boost_after": "boost_after_ms",
 }
 _PLAIN = [f for f in TopicSettings.__struct_fields__ if f not in _DURATIONS.values()]
-_NONE_ALLOWED = {"ttl", "retention"}
+_NONE_ALLOWED = {"ttl", "retention", "compaction_interval"}
 _CHOICES: dict[str, tuple[str, ...]] = {
     "fsync": get_args(FsyncPolicy),
     "codec": get_args(CodecName),
@@ -187,6 +193,10 @@ def parse_settings(given: dict[str, Any], base: TopicSettings | None = None) -> 
 def parse_ttl_us(ttl: Duration) -> int:
     """How long a message lives, in microseconds."""
     ns = parse_ns(ttl, "ttl")
+    if not ns:
+        raise InvalidInput(
+            f"ttl is {ttl!r}; nobody would get the message: leave it out, or say more"
+        )
     if ns > TTL_MS_MAX * 1_000_000:
         raise InvalidInput(f"ttl is {ttl!r}; it must be at most {TTL_MS_MAX // DAY_MS} days")
     return ns // 1000

@@ -30,6 +30,13 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compaction saved."""
+
+    segments_removed: int
+    bytes_freed: int
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it was there."""
 
