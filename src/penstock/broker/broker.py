@@ -18,7 +18,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
-from penstock.broker.aside import Aside
+from penstock.broker.background_work import BackgroundWork
 from penstock.broker.chores import TopicChores
 from penstock.broker.convert import prepare_folder
 from penstock.broker.dead_letter_store import (
@@ -135,7 +135,7 @@ class Broker:
         except BaseException:
             engine.close()
             raise
-        self._compactor = Aside("penstock-compactor")
+        self._compactor = BackgroundWork("penstock-compactor")
         if housekeeping:
             self._retention.compaction.aside = self._compactor.run
             self._housekeeper.start()

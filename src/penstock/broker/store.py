@@ -37,6 +37,7 @@ from penstock.clock import Clock
 from penstock.config import LogConfig
 from penstock.log.base import PartitionLog
 from penstock.log.engine import Engine
+from penstock.model.catalog import CATALOG_LOG
 from penstock.model.names import TopicName
 from penstock.model.settings import TopicSettings
 
@@ -53,7 +54,7 @@ class Store:
         self.latencies = Latencies(engine.clock, self._latency_log)
 
     def catalog(self) -> Catalog:
-        return Catalog(self._journal("catalog", LogConfig(fsync="always")))
+        return Catalog(self._journal(CATALOG_LOG, LogConfig(fsync="always")))
 
     def activity(self, topics: Iterable[TopicName]) -> Activity:
         return Activity(self._journal("activity", LogConfig(fsync="always")), topics)

@@ -12,6 +12,9 @@ from penstock.log.files import DiskFiles
 from penstock.log.format_version import check_version
 from penstock.log.log_reader import LogReader
 from penstock.log.reader import Int64s
+from penstock.model.catalog import CATALOG_LOG, CatalogState
+from penstock.model.names import TopicName
+from penstock.model.settings import TopicSettings
 from penstock.spark.bounds import DurableRange
 
 READ_BYTES = 4 << 20
@@ -28,10 +31,10 @@ class DataFolder:
         self.path = path
         self.namespace = namespace
         self._logs: dict[tuple[str, int], tuple[int, LogReader]] = {}
+        self._catalog: LogReader | None = None
 
     def topics(self) -> list[str]:
-        self._check_folder()
-        return _names(os.path.join(self.path, "topics", self.namespace))
+        return sorted(n.topic for n in self._topics() if n.namespace == self.namespace)
 
     def bounds(self, topic: str) -> dict[int, DurableRange]:
         found = {}
@@ -40,17 +43,23 @@ class DataFolder:
                 log = self._log(topic, number)
                 log.refresh()
             except LogNotFound:
-                continue  # being created; it has no messages yet
-            found[number] = DurableRange(log.start, log.end)
+                found[number] = DurableRange(0, 0)  # nothing was ever published there
+            else:
+                found[number] = DurableRange(log.start, log.end)
         return found
 
     def find(self, topic: str, partition: int, timestamp_us: int) -> int:
-        return self._log(topic, partition).find(timestamp_us)
+        try:
+            return self._log(topic, partition).find(timestamp_us)
+        except LogNotFound:
+            return 0  # nothing was ever published there
 
     def marks(self, topic: str, partition: int, start: int, end: int) -> tuple[Int64s, Int64s]:
         return self._log(topic, partition).marks(start, end)
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Batches]:
+        if start >= end:
+            return
         log = self._log(topic, partition)
         self._wait(log, end)
         offset = start
@@ -67,13 +76,29 @@ class DataFolder:
             raise InvalidInput(f"there is no data folder {self.path}")
         check_version(DiskFiles(), self.path)
 
-    def _partitions(self, topic: str) -> list[int]:
+    def _topics(self) -> dict[TopicName, TopicSettings]:
+        """As the catalog has them: a topic has no folder before something is published to it."""
         self._check_folder()
-        namespace, topic_alone = self._place(topic)
-        if topic_alone not in _names(os.path.join(self.path, "topics", namespace)):
+        try:
+            if self._catalog is None:
+                self._catalog = LogReader.open(os.path.join(self.path, CATALOG_LOG))
+            self._catalog.refresh()
+        except LogNotFound:
+            return {}
+        log = self._catalog
+        entries: list[bytes] = []
+        offset = log.start
+        while offset < log.end:
+            read = log.read(offset)
+            entries += [value for batch in read for value in batch.values.to_pylist()]
+            offset = read.next_offset
+        return CatalogState(entries).topics
+
+    def _partitions(self, topic: str) -> range:
+        settings = self._topics().get(TopicName(*self._place(topic)))
+        if settings is None:
             raise TopicNotFound(topic)
-        folder = os.path.join(self.path, "topics", namespace, topic_alone)
-        return [int(name) for name in _names(folder) if name.isdigit()]
+        return range(settings.partitions)
 
     def _log(self, topic: str, partition: int) -> LogReader:
         folder = os.path.join(self.path, "topics", *self._place(topic), f"{partition:05d}", "log")
@@ -99,10 +124,3 @@ class DataFolder:
                 if time.monotonic() > deadline:
                     raise OffsetOutOfRange(end, log.start, log.end)
                 time.sleep(0.02)
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except FileNotFoundError:
-        return []

@@ -27,7 +27,7 @@ _KEPT_BY = {
 }
 
 
-class Compacted(msgspec.Struct, kw_only=True):
+class CompactedTable(msgspec.Struct, kw_only=True):
     """What a compaction did."""
 
     files_before: int = 0
@@ -46,7 +46,7 @@ def compact(
     unique_by: Literal["id", "key"] | None = None,
     file_bytes: int = FILE_BYTES,
     report: Callable[[str], None] = lambda line: None,
-) -> Compacted:
+) -> CompactedTable:
     """Merge small files of a date; keep one row of each message id, or the last of each key.
 
     A message has the same time, and so the same date, wherever it was written; rows of one key are
@@ -57,7 +57,7 @@ def compact(
     lake = found_lake(table)
     files = lake.files()
     began = time.monotonic()
-    done = Compacted(files_before=len(files), rows_before=sum(f.rows for f in files))
+    done = CompactedTable(files_before=len(files), rows_before=sum(f.rows for f in files))
     for some in _groups(files, unique_by, file_bytes):
         frame = read_files(spark, lake, some)
         if unique_by is not None:

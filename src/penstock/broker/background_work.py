@@ -10,7 +10,7 @@ from collections.abc import Callable
 _logger = logging.getLogger("penstock.broker")
 
 
-class Aside:
+class BackgroundWork:
     """Any thread may call anything."""
 
     def __init__(self, name: str) -> None:
