@@ -64,5 +64,32 @@ class Penstock(Peer):
         self._client.close()
 
 
+_OWNER = """
+import signal, sys, penstock
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+with penstock.connect(sys.argv[1]):
+    signal.sigwait({signal.SIGTERM})
+"""
+
+
+class SharedFolder(Penstock):
+    """Another process that has the folder, and no server."""
+
+    name = "Penstock, shared folder"
+    settings = "penstock.connect to a folder that another process owns: fsync every second"
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", _OWNER, str(self.folder / "data")]
+
+    @property
+    def url(self) -> str:
+        return str(self.folder / "data")
+
+    def connect(self) -> None:
+        if not (self.folder / "data" / "SOCKET").exists():
+            raise ConnectionError("it is not there yet")
+        super().connect()
+
+
 def _bytes(received: ReceivedBatch) -> int:
     return sum(len(value) for batch in received.batches for value in batch.values.to_pylist())

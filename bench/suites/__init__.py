@@ -13,6 +13,7 @@ from bench.suites import (
     broker_publish,
     broker_receive,
     broker_topics,
+    folder,
     log_append,
     log_commit,
     log_cost,
@@ -39,6 +40,7 @@ SUITES = {
     "broker-topics": broker_topics,
     "worker": worker,
     "server": server,
+    "folder": folder,
     "spark-read": spark_read,
     "spark-growth": spark_growth,
 }

@@ -28,16 +28,19 @@ def connect(
     *,
     namespace: str = "default",
     auto_create: bool = False,
+    exclusive: bool = False,
     api_key: str | None = None,
     timeout: Duration = "30s",
     retry_for: Duration = "30s",
     tls_ca: str | os.PathLike[str] | None = None,
 ) -> Client:
-    """Work on a data folder in this process, or, with `http://host:port`, on that of a server.
+    """Work on a data folder, or, with `http://host:port`, on that of a server.
 
     A folder is made if it is not there; `auto_create` makes its topics when they are first used.
-    For a server: `api_key` (by default PENSTOCK_API_KEY), how long an answer may take, for how
-    long what can pass is tried again, and a certificate authority of your own.
+    The first process that connects to it owns it, and others work through that; `exclusive` keeps
+    them out. `timeout` is how long an answer may take, `retry_for` for how long what can pass is
+    tried again. For a server: `api_key` (by default PENSTOCK_API_KEY), and a certificate authority
+    of your own.
 
     Errors are in `penstock.errors`. The client is closed at the end of a `with` block;
     `penstock.aio.connect` is the same for asyncio.
@@ -50,6 +53,7 @@ def connect(
     options = ConnectOptions(
         namespace=namespace,
         auto_create=auto_create,
+        exclusive=exclusive,
         api_key=api_key,
         timeout=timeout,
         retry_for=retry_for,

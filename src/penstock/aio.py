@@ -46,6 +46,7 @@ def connect(
     *,
     namespace: str = "default",
     auto_create: bool = False,
+    exclusive: bool = False,
     api_key: str | None = None,
     timeout: Duration = "30s",
     retry_for: Duration = "30s",
@@ -55,6 +56,7 @@ def connect(
     options = ConnectOptions(
         namespace=namespace,
         auto_create=auto_create,
+        exclusive=exclusive,
         api_key=api_key,
         timeout=timeout,
         retry_for=retry_for,

@@ -240,7 +240,7 @@ def test_dead_letters_and_rollup(spark: SparkSession, shop: str, tmp_path: Path)
     assert table.selectExpr("sum(messages)").first()[0] == again.messages
     assert [r.bytes for r in table.where("priority = 1").collect()] == [1000]
     assert rollup(spark, shop, ["orders"], str(out)).new_messages == 0
-    with penstock.connect(shop):  # which has no server
+    with penstock.connect(shop, exclusive=True):
         alone = rollup(spark, shop, ["orders"], str(tmp_path / "alone"))
     assert (alone.groups, alone.latency_minutes) == (0, 0)
     assert "no lag of groups and no latencies" in alone.notes[0]

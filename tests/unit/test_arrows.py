@@ -1,4 +1,4 @@
-"""Imports point one way: record <- log <- broker <- server <- cli.
+"""Imports point one way: record <- log <- broker <- client <- server <- cli.
 
 A room is a folder or a module directly under `src/penstock`. Every import counts, wherever it
 stands: in a function, under `if TYPE_CHECKING`, or as `import_module("...")`.
@@ -34,7 +34,7 @@ ROOMS_ALLOWED: dict[str, set[str]] = {
     "broker": BASE | {"record", "log", "delivery", "group", "model"},
     "wire": CORE,
     "client": CORE | {"wire", "__init__"},
-    "server": CORE | {"wire", "__init__"},
+    "server": CORE | {"wire", "client", "__init__"},  # whose folder other processes share
     "spark": BASE | {"model", "record", "log", "client", "__init__"},
     "cli": CORE | {"configuration", "client", "server", "spark", "wire", "worker", "__init__"},
     "aio": {"model", "client", "durations", "keywords"},

@@ -95,6 +95,12 @@ class Api:
         self._answer_bytes_max = answer_bytes_max
         self._members = Members(self._is_member)
 
+    def limited(self, answer_bytes_max: int) -> Api:
+        """The same broker and members, for a door that has to send what it is given."""
+        other = Api(self._broker, answer_bytes_max=answer_bytes_max)
+        other._members = self._members
+        return other
+
     @property
     def clock(self) -> Clock:
         return self._broker.clock

@@ -16,7 +16,7 @@ from penstock.model.names import topic_name
 
 if TYPE_CHECKING:
     from penstock.client.http.connect import HttpConfig
-    from penstock.client.local_link import LocalLink
+    from penstock.client.link import Link
     from penstock.clock import Clock
 
 
@@ -25,6 +25,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str = "default"
     auto_create: bool = False
+    exclusive: bool = False
     api_key: str | None = None
     timeout: Duration = "30s"
     retry_for: Duration = "30s"
@@ -88,31 +89,35 @@ def is_url(target: str | os.PathLike[str]) -> bool:
     return "://" in _text(target)
 
 
-def _open_folder(target: str | os.PathLike[str], options: ConnectOptions) -> LocalLink:
+def _open_folder(target: str | os.PathLike[str], options: ConnectOptions) -> Link:
     # Here, so that who connects to a server does not load a broker.
-    from penstock.broker.api import Api  # noqa: PLC0415
-    from penstock.broker.broker import Broker, BrokerConfig  # noqa: PLC0415
-    from penstock.client.local_link import LocalLink  # noqa: PLC0415
-    from penstock.log.local_engine import LocalEngine  # noqa: PLC0415
+    from penstock.client.folder.opening import FolderConfig, open_folder  # noqa: PLC0415
 
     if options.api_key is not None or options.tls_ca is not None:
         raise InvalidInput("api_key and tls_ca are for a server; a folder needs neither")
-    _check_flag(options.auto_create)
+    _check_flags(options)
     topic_name("any", options.namespace)  # before a folder is made and locked for nothing
-    broker = Broker(LocalEngine(_text(target)), BrokerConfig(auto_create=options.auto_create))
-    return LocalLink(Api(broker))
+    config = FolderConfig(
+        auto_create=options.auto_create,
+        exclusive=options.exclusive,
+        timeout_s=_milliseconds(options.timeout, "timeout") / 1000,
+        retry_for_s=parse_ns(options.retry_for, "retry_for") / 1e9,
+    )
+    return open_folder(_text(target), config)
 
 
-def _close_unwanted(opening: asyncio.Future[LocalLink]) -> None:
+def _close_unwanted(opening: asyncio.Future[Link]) -> None:
     """Nobody waits for the broker any more, and its folder would stay locked."""
     if not opening.cancelled() and opening.exception() is None:
         opening.get_loop().run_in_executor(None, opening.result().close)
 
 
 def _url(target: str | os.PathLike[str], options: ConnectOptions) -> str:
-    _check_flag(options.auto_create)
+    _check_flags(options)
     if options.auto_create:
         raise InvalidInput("auto_create is for a folder; for a server it is a setting of its own")
+    if options.exclusive:
+        raise InvalidInput("exclusive is for a folder; a server is there for many")
     return os.fspath(target)
 
 
@@ -121,7 +126,7 @@ def _http_config(options: ConnectOptions) -> HttpConfig:
 
     return HttpConfig(
         api_key=options.api_key,
-        timeout_ms=max(1, parse_ns(options.timeout, "timeout") // 1_000_000),
+        timeout_ms=_milliseconds(options.timeout, "timeout"),
         retry_for_ms=parse_ns(options.retry_for, "retry_for") // 1_000_000,
         tls_ca=None if options.tls_ca is None else os.fspath(options.tls_ca),
     )
@@ -136,6 +141,12 @@ def _text(target: str | os.PathLike[str]) -> str:
     return path
 
 
-def _check_flag(auto_create: object) -> None:
-    if not isinstance(auto_create, bool):
-        raise InvalidInput(f"auto_create is {auto_create!r:.100}; it must be True or False")
+def _check_flags(options: ConnectOptions) -> None:
+    for name in ("auto_create", "exclusive"):
+        value = getattr(options, name)
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{name} is {value!r:.100}; it must be True or False")
+
+
+def _milliseconds(duration: Duration, name: str) -> int:
+    return max(1, parse_ns(duration, name) // 1_000_000)

@@ -19,7 +19,7 @@ from penstock.model.calls import Call
 from penstock.model.deliveries import Delivered, Receive, Refusal, Settle, Verb
 from penstock.model.groups import Fetch, Fetched
 from penstock.model.names import TopicName
-from penstock.model.published import DelayedIds, Placed, ProducerSequence
+from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
 from penstock.record.batch import Batch
 
 T = TypeVar("T")
@@ -56,10 +56,14 @@ class Link(ABC):
         ttl: Duration | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        call: CallId | None = None,
         wait: bool = True,
         retry_for_s: float | None = None,
     ) -> Steps[Sequence[Placed]]:
-        """Where the messages are. Without `wait` they may not be durable yet: see the futures."""
+        """Where the messages are. Without `wait` they may not be durable yet: see the futures.
+
+        With a `call`, a publish that is made again is stored once; links that repeat requests by
+        themselves give theirs."""
 
     @abstractmethod
     def delay(
@@ -71,6 +75,7 @@ class Link(ABC):
         deliver_at: Moment | Int64s | None = None,
         partition: int | None = None,
         ttl: Duration | None = None,
+        call: CallId | None = None,
     ) -> Steps[tuple[DelayedIds, int]]:
         """The ids of messages that are delivered later, and when they fall due in microseconds
         since 1970: 0 where each has its own moment."""

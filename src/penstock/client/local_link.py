@@ -20,7 +20,7 @@ from penstock.model.deliveries import Delivered, Receive, Refusal, Settle, Verb,
 from penstock.model.groups import Fetch, Fetched
 from penstock.model.names import TopicName, parse_topic
 from penstock.model.problem import refusal_error
-from penstock.model.published import DelayedIds, Placed, ProducerSequence
+from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
 from penstock.record.batch import Batch
 
 T = TypeVar("T")
@@ -29,8 +29,9 @@ T = TypeVar("T")
 class LocalLink(Link):
     retries = False
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, before_close: Callable[[], None] = lambda: None) -> None:
         self._api = api
+        self._before_close = before_close
         self.clock = api.clock
 
     @property
@@ -38,6 +39,7 @@ class LocalLink(Link):
         return self._api.closed
 
     def close(self) -> None:
+        self._before_close()
         self._api.close()
 
     def ask(self, call: Call[T], *, retry_for_s: float | None = None) -> Steps[T]:
@@ -56,11 +58,18 @@ class LocalLink(Link):
         ttl: Duration | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        call: CallId | None = None,
         wait: bool = True,
         retry_for_s: float | None = None,
     ) -> Steps[Sequence[Placed]]:
         placed = self._api.publish(
-            name, batch, partition=partition, ttl=ttl, producer=producer, dedup_ids=dedup_ids
+            name,
+            batch,
+            partition=partition,
+            ttl=ttl,
+            producer=producer,
+            dedup_ids=dedup_ids,
+            call=call,
         )
         for each in placed:
             if wait and each.durable is not DONE:
@@ -76,9 +85,10 @@ class LocalLink(Link):
         deliver_at: Moment | Int64s | None = None,
         partition: int | None = None,
         ttl: Duration | None = None,
+        call: CallId | None = None,
     ) -> Steps[tuple[DelayedIds, int]]:
         ids, at_us, durable = self._api.delay(
-            name, batch, delay=delay, deliver_at=deliver_at, partition=partition, ttl=ttl
+            name, batch, delay=delay, deliver_at=deliver_at, partition=partition, ttl=ttl, call=call
         )
         yield from _durable(durable)
         return ids, at_us if isinstance(at_us, int) else 0

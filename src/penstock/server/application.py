@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
+from penstock.client.folder.host import open_shared
 from penstock.config import ServerConfig
 from penstock.errors import InvalidInput, MethodNotAllowed, NotFound
 from penstock.log.local_engine import LocalEngine
@@ -114,11 +115,18 @@ def open_application(data: str | os.PathLike[str] | Broker, **settings: Any) -> 
     config = ServerConfig(data=os.fspath(data), **settings)
     files = MeteredFiles()
     keys = _keys(config)
-    broker = Broker(
-        LocalEngine(config.data, files=files),
-        BrokerConfig(auto_create=config.auto_create, free_bytes_min=config.free_bytes_min),
+    broker_config = BrokerConfig(
+        auto_create=config.auto_create, free_bytes_min=config.free_bytes_min
     )
-    return Application(Door(_api(broker, config), config, keys, files=files), broker.close)
+    broker, host = open_shared(LocalEngine(config.data, files=files), broker_config)
+    api = _api(broker, config)
+    host.serve(api)
+
+    def close() -> None:
+        with broker:
+            host.close()
+
+    return Application(Door(api, config, keys, files=files), close)
 
 
 def _api(broker: Broker, config: ServerConfig) -> Api:

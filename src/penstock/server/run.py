@@ -24,7 +24,8 @@ from typing import Any
 import uvicorn
 
 from penstock.broker.api import Api
-from penstock.broker.broker import Broker, BrokerConfig
+from penstock.broker.broker import BrokerConfig
+from penstock.client.folder.host import open_shared
 from penstock.config import ServerConfig
 from penstock.errors import InvalidInput, PortInUse
 from penstock.log.local_engine import LocalEngine
@@ -56,16 +57,19 @@ def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> N
         url = url_of(config, sock.getsockname()[1])
         owner = f"the server at {url} (process {os.getpid()} on {socket.gethostname()})"
         files = MeteredFiles()
-        broker = Broker(
-            LocalEngine(config.data, owner=owner, files=files),
-            BrokerConfig(auto_create=config.auto_create, free_bytes_min=config.free_bytes_min),
+        engine = LocalEngine(config.data, owner=owner, files=files)
+        broker_config = BrokerConfig(
+            auto_create=config.auto_create, free_bytes_min=config.free_bytes_min
         )
-        with broker:
+        broker, host = open_shared(engine, broker_config)
+        with broker, host:
             log = AccessLog(sys.stdout.buffer, failures_only=config.log_level != "info")
             if config.log_level == "debug":
                 log = AccessLog(sys.stdout.buffer)
+            api = Api(broker, answer_bytes_max=config.body_bytes_max)
+            host.serve(api)
             door = Door(
-                Api(broker, answer_bytes_max=config.body_bytes_max),
+                api,
                 config,
                 keys,
                 log=log,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,16 +12,15 @@ import penstock
 from penstock.errors import DataFolderInUse, InvalidInput
 from penstock.spark.options import Target
 
-_PATIENCE_S = 10.0  # for another query that writes to the same folder
-_URL = re.compile(r"https?://[^\s)]+")
+_PATIENCE_S = 10.0  # for a program that has the folder for itself alone
 
 
 @contextmanager
 def connected(target: Target, patience_s: float | None = None) -> Iterator[Any]:
     """A client of the target, closed at the end.
 
-    A folder that a server works on is reached through that server: its lock says the URL. One that
-    a program without a server holds cannot be reached; the error says so.
+    A folder that another process works on is reached through that process, unless that wants it for
+    itself alone: then the error says so.
     """
     client = _connect(target, _PATIENCE_S if patience_s is None else patience_s)
     try:
@@ -42,10 +40,7 @@ def _connect(target: Target, patience_s: float) -> Any:
     while True:
         try:
             return penstock.connect(target.path, namespace=target.namespace)
-        except DataFolderInUse as exc:
-            server = _URL.search(exc.owner)
-            if server:
-                return _connect_url(target, server[0])
+        except DataFolderInUse:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)

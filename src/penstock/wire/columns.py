@@ -192,6 +192,19 @@ def decode_plain(body: bytes) -> Laid | None:
     return Laid.of_body(body[len(_PLAIN_SCHEMA) : -len(_END)])
 
 
+def decode_batch(body: bytes) -> tuple[Batch, list[bytes | None] | None]:
+    """What `encode_new` made, from a sender who is trusted: messages, and deduplication ids."""
+    laid = decode_plain(body)
+    if laid is not None:
+        return laid, None
+    (data,) = pa.ipc.open_stream(body)
+    ids = None
+    if DEDUP_COLUMN in data.schema.names:
+        ids = data.column(DEDUP_COLUMN).to_pylist()
+        data = data.drop_columns([DEDUP_COLUMN])
+    return Batch.from_arrow(data), ids
+
+
 def encode_read(batches: Iterable[Batch], about: bytes) -> bytes:
     """Messages as they lie in logs, and the JSON of what else there is to say."""
     batches = list(batches)

@@ -16,6 +16,8 @@ from penstock.broker.api import Api
 from penstock.broker.broker import Broker
 from penstock.client.client import AsyncClient, Client
 from penstock.client.connect import connect_http, connect_http_async
+from penstock.client.folder.host import Host
+from penstock.client.folder.link import FolderLink
 from penstock.client.http.connect import HttpConfig
 from penstock.client.local_link import LocalLink
 from penstock.model.names import TopicName
@@ -118,6 +120,49 @@ class AsyncRemoteDoor(AsyncDoor):
         return len(self._server.door.polls)
 
 
+class FolderDoor:
+    """A broker that shares its folder, and the client of another process, which is in this one."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker = broker
+        self._host = Host(broker.folder)
+        self._host.serve(Api(broker))
+        self.client: Any = Client(_folder_link(broker), namespace)
+
+    def close(self) -> None:
+        self.client.close()
+        self._host.close()
+        self._broker.close()
+
+    def polls(self, name: TopicName) -> int:
+        return len(self._broker.topic(name).waiters)
+
+
+class AsyncFolderDoor(AsyncDoor):
+    """The same with the client for asyncio."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker = broker
+        self._host = Host(broker.folder)
+        self._host.serve(Api(broker))
+        self._start_loop()
+        self.client = Blocking(AsyncClient(_folder_link(broker), namespace), self._wait)
+
+    def close(self) -> None:
+        super().close()
+        self._host.close()
+        self._broker.close()
+
+
+def _folder_link(broker: Broker) -> FolderLink:
+    def own() -> LocalLink:
+        raise AssertionError("the owner did not go away")
+
+    link = FolderLink(broker.folder, own, timeout_s=30, retry_for_s=0.3, auto_create=False)
+    link.clock = link.socket.clock = broker.clock
+    return link
+
+
 class Blocking:
     """Something whose methods are to be awaited, behind a face that waits."""
 
@@ -175,6 +220,8 @@ DOORS: dict[str, Callable[[Broker, str], Door]] = {
     "async": AsyncDoor,
     "remote": RemoteDoor,
     "async-remote": AsyncRemoteDoor,
+    "folder": FolderDoor,
+    "async-folder": AsyncFolderDoor,
 }
 
 

@@ -253,7 +253,7 @@ def test_a_second_process_is_told_who_has_the_folder(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with child(folder, "wait") as process:
         with pytest.raises(DataFolderInUse) as caught:
-            penstock.connect(folder)
+            penstock.connect(folder, exclusive=True)
         assert f"process {process.pid} on " in str(caught.value)
         assert str(folder) in str(caught.value)
         assert "Connect to that process, stop it first, or use another folder" in str(caught.value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -189,4 +191,6 @@ def drain(stream: Any) -> list[bytes]:
 
 def _copy_if_there(source: str, target: str) -> None:
     with suppress(FileNotFoundError):  # an index that is being laid down changes its name
+        if stat.S_ISSOCK(os.lstat(source).st_mode):
+            return
         shutil.copy2(source, target)

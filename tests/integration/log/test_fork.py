@@ -91,9 +91,8 @@ def test_a_client_refuses_to_work_in_a_child(tmp_path: Path) -> None:
             assert said.startswith((BrokerClosed.__name__, LogClosed.__name__)), said
             assert "forked" in said
         assert outcome_in_child(ps.close) == "None"
-        assert outcome_in_child(lambda: penstock.connect(tmp_path / "data")).startswith(
-            DataFolderInUse.__name__
-        )
+        said = outcome_in_child(lambda: penstock.connect(tmp_path / "data", exclusive=True))
+        assert said.startswith(DataFolderInUse.__name__)
         ps.publish("orders", "parent")
     with penstock.connect(tmp_path / "data") as ps:
         assert [m.value for m in ps.receive("orders", "g")] == [b"first", b"parent"]

@@ -345,4 +345,4 @@ def test_a_signal_answers_polls_and_leaves_a_clean_folder(
 def test_the_folder_says_where_its_server_is(start: Start, tmp_path: Path) -> None:
     _, url = start(free_bytes_min=0)
     with pytest.raises(DataFolderInUse, match=re.escape(f"the server at {url} (process ")):
-        penstock.connect(tmp_path / "data")
+        penstock.connect(tmp_path / "data", exclusive=True)

@@ -350,11 +350,23 @@ def test_a_batch_write_leaves_nothing_behind_and_a_named_one_is_repeatable(out: 
         BatchWriter(given, schema(value=StringType()), overwrite=True)
 
 
-def test_a_folder_that_a_program_holds_cannot_be_written_to(
-    ps: Client, folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_folder_that_a_program_works_on_is_reached_through_it(ps: Client, folder: str) -> None:
+    ps.create_topic("shared")
+    with connected(Target(path=folder)) as client:
+        client.publish("shared", b"x")
+    assert ps.peek("shared")[0].value == b"x"
+
+
+def test_a_folder_that_a_program_has_for_itself_cannot_be_written_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(connect, "_PATIENCE_S", 0.1)
-    with pytest.raises(DataFolderInUse), connected(Target(path=folder)):
+    folder = str(tmp_path / "held")
+    with (
+        penstock.connect(folder, exclusive=True),
+        pytest.raises(DataFolderInUse),
+        connected(Target(path=folder)),
+    ):
         pass
     with pytest.raises(InvalidInput, match="no data folder"), connected(Target(path="/nowhere")):
         pass

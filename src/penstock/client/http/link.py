@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -10,11 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from penstock.client.call_ids import CallIds
 from penstock.client.http.protocol import Reply, ServerRequest
 from penstock.client.http.retrying import JSON, RetryingClient, check_type, decode, encode
 from penstock.client.link import Link
+from penstock.client.repeating import refused_anew
 from penstock.client.waiting import Steps
-from penstock.delivery.callers import CALLER_MIN
 from penstock.delivery.offsets import Int64s
 from penstock.durations import Duration, Moment, parse_ns, parse_us
 from penstock.errors import InvalidInput, PartitionNotFound, ProtocolError
@@ -65,13 +65,6 @@ from penstock.wire.routes import base_path, http_call, query, topic_path
 T = TypeVar("T")
 
 RAW = "application/octet-stream"
-_DONE_BY_THE_FIRST: dict[Verb, str] = {
-    "ack": "already_settled",
-    "reject": "already_settled",
-    "nack": "lease_lost",
-    "extend": "",
-}
-"""How a second attempt is refused if the first one, whose answer was lost, was carried out."""
 
 
 class HttpLink(Link):
@@ -81,7 +74,7 @@ class HttpLink(Link):
         self.server = server
         self.clock = server.clock
         self._partitions: dict[TopicName, int] = {}
-        self._idle_callers: list[_Caller] = []
+        self._call_ids = CallIds()
 
     @property
     def closed(self) -> bool:
@@ -130,6 +123,7 @@ class HttpLink(Link):
         ttl: Duration | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        call: CallId | None = None,
         wait: bool = True,
         retry_for_s: float | None = None,
     ) -> Steps[Sequence[Placed]]:
@@ -157,6 +151,7 @@ class HttpLink(Link):
         deliver_at: Moment | Int64s | None = None,
         partition: int | None = None,
         ttl: Duration | None = None,
+        call: CallId | None = None,
     ) -> Steps[tuple[DelayedIds, int]]:
         options = _options(ttl=ttl, partition=partition)
         if delay is not None and deliver_at is not None:
@@ -218,7 +213,7 @@ class HttpLink(Link):
         reply, again = yield from self.server.ask_again(request)
         refused = decode(reply, Settled).refused
         if (again or repeated) and refused:
-            refused = [each for each in refused if each.code != _DONE_BY_THE_FIRST[verb]]
+            refused = refused_anew(verb, refused)
         return refused, again or repeated
 
     def fetch(self, namespace: str, wanted: Fetch) -> Steps[Fetched]:
@@ -266,27 +261,9 @@ class HttpLink(Link):
         self, path: str, body: bytes, content_type: str, retry_for_s: float | None
     ) -> Steps[Reply]:
         """Under an id of the call: however often it has to be sent, it is stored once."""
-        try:
-            caller = self._idle_callers.pop()
-        except IndexError:
-            caller = _Caller()
-        caller.number += 1
-        call = CallId(caller.id, caller.number)
-        request = ServerRequest("POST", path, body, content_type, call=call)
-        try:
+        with self._call_ids.one() as call:
+            request = ServerRequest("POST", path, body, content_type, call=call)
             return (yield from self.server.ask(request, retry_for_s=retry_for_s))
-        finally:
-            self._idle_callers.append(caller)
-
-
-class _Caller:
-    """Makes one call at a time: a link has as many as it has had calls under way at once."""
-
-    __slots__ = ("id", "number")
-
-    def __init__(self) -> None:
-        self.id = random.getrandbits(61) + CALLER_MIN
-        self.number = 0
 
 
 class _PublishReply(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.client.http.protocol import Address, Reader, Reply, RequestWriter, ServerRequest
+from penstock.client.repeating import AnswerLost
 from penstock.errors import BrokerClosed, Unavailable
 from penstock.forks import abandon_in_children
 
@@ -21,10 +22,6 @@ _FRESH_S = 1.0  # so young, an idle connection is not asked whether it is still 
 _IDLE_S_MAX = 60.0  # a little less than the server's patience
 _READ_BYTES = 256 << 10
 _SEND_BYTES = 256 << 10  # longer requests are sent in parts, with a look at the clock
-
-
-class AnswerLost(Unavailable):
-    """The connection broke after the request was sent: nobody knows whether it has arrived."""
 
 
 class Connections:

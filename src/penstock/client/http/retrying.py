@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.client.http.pool import AnswerLost, AsyncConnections, Connections
+from penstock.client.http.pool import AsyncConnections, Connections
 from penstock.client.http.protocol import Reply, ServerRequest
+from penstock.client.repeating import AnswerLost
 from penstock.client.waiting import Pause, Steps
 from penstock.clock import Clock, SystemClock
 from penstock.errors import (

@@ -234,7 +234,7 @@ def _ask(
             latencies.update(client, topics)
     except DataFolderInUse as exc:
         done.notes.append(
-            f"no lag of groups and no latencies: {exc.owner} holds {target}, and has no server"
+            f"no lag of groups and no latencies: {exc.owner} holds {target} for itself alone"
         )
         return []
     names = ("topic", "group", "mode", "priority", "lag", "oldest_age_s")

@@ -1,0 +1,1 @@
+"""One data folder, many processes: its owner listens on a socket, the others are its clients."""

@@ -1,0 +1,195 @@
+"""Connections to the owner of a data folder, kept for the next question.
+
+A connection serves one question at a time, of a thread or of an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from penstock.client.folder.address import connect
+from penstock.client.folder.protocol import FrameReader, SocketFrame
+from penstock.client.repeating import AnswerLost
+from penstock.errors import BrokerClosed, Unavailable
+from penstock.forks import abandon_in_children
+
+_IDLE_MAX = 32
+_READ_BYTES = 256 << 10
+
+
+class SocketExchange(msgspec.Struct, frozen=True, gc=False):
+    """A step: one question, and its answer."""
+
+    connections: OwnerConnections
+    question: bytes
+    timeout_s: float
+
+    def block(self) -> SocketFrame:
+        return self.connections.exchange(self.question, self.timeout_s)
+
+    def wait(self) -> Coroutine[Any, Any, SocketFrame]:
+        return self.connections.exchange_on_loop(self.question, self.timeout_s)
+
+
+class OwnerConnections:
+    """Any thread and any event loop may ask. Raises Unavailable if nothing was asked, since nobody
+    listens, and AnswerLost if the question may have arrived."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._idle: deque[_OwnerConnection] = deque()
+        self._busy: set[_OwnerConnection] = set()
+        self._lock = threading.Lock()
+        self.closed = self._abandoned = False
+        abandon_in_children(self)
+
+    def exchange(self, question: bytes, timeout_s: float) -> SocketFrame:
+        connection = self._borrow(blocking=True)
+        try:
+            frame = connection.exchange(question, timeout_s)
+        except BaseException:
+            self._drop(connection)
+            raise
+        self._give_back(connection)
+        return frame
+
+    async def exchange_on_loop(self, question: bytes, timeout_s: float) -> SocketFrame:
+        connection = self._borrow(blocking=False)
+        try:
+            async with asyncio.timeout(timeout_s):
+                frame = await connection.exchange_on_loop(question)
+        except TimeoutError:
+            self._drop(connection)
+            raise AnswerLost(f"the owner did not answer within {timeout_s:.3g} s") from None
+        except BaseException:
+            self._drop(connection)
+            raise
+        self._give_back(connection)
+        return frame
+
+    def close(self) -> None:
+        """Whoever waits for an answer gets an error."""
+        with self._lock:
+            self.closed = True
+            idle, busy = [*self._idle], [*self._busy]
+            self._idle.clear()
+        for connection in idle:
+            connection.close()
+        for connection in busy:
+            connection.hang_up()
+
+    def abandon(self) -> None:
+        """This is a forked process: the connections are its parent's."""
+        self._lock = threading.Lock()
+        self.closed = self._abandoned = True
+        for connection in [*self._idle, *self._busy]:
+            connection.close()
+        self._idle.clear()
+        self._busy.clear()
+
+    def _borrow(self, *, blocking: bool) -> _OwnerConnection:
+        with self._lock:
+            self._check_open()
+            connection = self._idle.pop() if self._idle else None
+            if connection is not None:
+                self._busy.add(connection)
+                return connection
+        try:
+            connection = _OwnerConnection(connect(self._folder, blocking=blocking))
+        except OSError as exc:
+            raise Unavailable(
+                f"nobody listens for clients of {self._folder}: {exc.strerror or exc}"
+            ) from exc
+        with self._lock:
+            if self.closed:
+                connection.close()
+                self._check_open()
+            self._busy.add(connection)
+        return connection
+
+    def _check_open(self) -> None:
+        if self._abandoned:
+            raise BrokerClosed(
+                "the client was made by the process that this one was forked from; "
+                "connect after the fork"
+            )
+        if self.closed:
+            raise BrokerClosed("the client was closed")
+
+    def _give_back(self, connection: _OwnerConnection) -> None:
+        with self._lock:
+            self._busy.discard(connection)
+            if not self.closed and len(self._idle) < _IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _drop(self, connection: _OwnerConnection) -> None:
+        """Those that are idle go too: they lead to the same owner."""
+        with self._lock:
+            self._busy.discard(connection)
+            idle = [*self._idle]
+            self._idle.clear()
+        for each in (connection, *idle):
+            each.close()
+
+
+class _OwnerConnection:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._reader = FrameReader()
+
+    def exchange(self, question: bytes, timeout_s: float) -> SocketFrame:
+        try:
+            self._sock.settimeout(timeout_s)
+            self._sock.sendall(question)
+            while True:
+                frame = self._feed(self._sock.recv(_READ_BYTES))
+                if frame is not None:
+                    return frame
+        except TimeoutError:
+            raise AnswerLost(f"the owner did not answer within {timeout_s:.3g} s") from None
+        except OSError as exc:
+            raise self._error(exc) from exc
+
+    async def exchange_on_loop(self, question: bytes) -> SocketFrame:
+        loop = asyncio.get_running_loop()
+        try:
+            self._sock.settimeout(0)
+            await loop.sock_sendall(self._sock, question)
+            while True:
+                frame = self._feed(await loop.sock_recv(self._sock, _READ_BYTES))
+                if frame is not None:
+                    return frame
+        except OSError as exc:
+            if isinstance(exc, TimeoutError):
+                raise
+            raise self._error(exc) from exc
+
+    def hang_up(self) -> None:
+        """From another thread than the one that waits, which closes it then."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _feed(self, data: bytes) -> SocketFrame | None:
+        if not data:
+            raise AnswerLost("the owner went away before it answered")
+        return self._reader.feed(data)
+
+    def _error(self, exc: OSError) -> Unavailable:
+        # The kernel tells: a broken pipe, or a reset, is a question that was not read to its end.
+        was_not_read = isinstance(exc, BrokenPipeError | ConnectionResetError)
+        if was_not_read and self._reader.is_between_frames:
+            return Unavailable("the owner went away before it was asked")
+        return AnswerLost(f"the connection broke: {exc.strerror or exc}")
