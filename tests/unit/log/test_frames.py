@@ -9,6 +9,7 @@ import pytest
 
 from penstock.config import LogConfig
 from penstock.log.local import LocalLog
+from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.record.batch import Batch, Message
 
 
@@ -75,8 +76,9 @@ def test_damaged_frames_are_skipped_and_reported(tmp_path: Path) -> None:
             log.append(Batch.build([b"%d" % number], priority=number % 2))
         (path,) = tmp_path.glob("*.log")
         data = bytearray(path.read_bytes())
-        at = len(data) // 10 * 4 + 5  # within the fifth
-        data[at] ^= 1
+        frame_bytes = (len(data) - SEGMENT_HEADER_BYTES) // 10
+        data_at = SEGMENT_HEADER_BYTES + 4 * frame_bytes + 5  # within the fifth frame
+        data[data_at] ^= 1
         path.write_bytes(data)
 
         table = log.frames(0, 1 << 20)
