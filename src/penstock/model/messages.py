@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
+from penstock.errors import InvalidInput
 from penstock.log.base import DONE, Damage
 from penstock.model.published import Placed, published
-from penstock.model.values import HeaderValue, Seconds, Small, Time, Whole, to_bytes
+from penstock.model.values import (
+    HeaderValue,
+    Seconds,
+    Small,
+    Time,
+    Whole,
+    headers_to_bytes,
+    to_bytes,
+)
 from penstock.record.batch import Batch, Message
+from penstock.record.json_values import encode_json, with_content_type
 from penstock.record.schema import parse_ulid, ulid_text
 
 EACH_ROW = "timestamp"
@@ -19,8 +29,9 @@ EACH_ROW = "timestamp"
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A message to publish."""
 
-    value: str | None = None
-    """As text; anything else goes into `value_base64`."""
+    value: str | int | float | bool | list[Any] | dict[str, Any] | None = None
+    """Text is the value itself; any other JSON is stored as JSON, with the header `content-type`.
+    What is neither goes into `value_base64`."""
     value_base64: str | None = None
     key: str | None = None
     key_base64: str | None = None
@@ -40,7 +51,19 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A message with an id that was seen within the topic's window is not stored again."""
 
     def value_bytes(self) -> bytes | None:
-        return to_bytes("value", self.value, self.value_base64)
+        value = self.value
+        if value is None or isinstance(value, str):
+            return to_bytes("value", value, self.value_base64)
+        if self.value_base64 is not None:
+            raise InvalidInput("give value or value_base64, not both")
+        return encode_json(value)
+
+    def header_bytes(self) -> dict[str, bytes | None]:
+        headers = headers_to_bytes(self.headers)
+        if self.value is None or isinstance(self.value, str):
+            return headers
+        named: dict[str, bytes | None] = with_content_type(headers)
+        return named
 
     def key_bytes(self) -> bytes | None:
         return to_bytes("key", self.key, self.key_base64)

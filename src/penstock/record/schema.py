@@ -66,6 +66,8 @@ _PRIORITY_NAMES = {priority.name.lower(): priority for priority in Priority}
 def parse_priority(value: int | str) -> Priority:
     """A priority by its name (`"high"`) or number (1)."""
     try:
+        if isinstance(value, bool):
+            raise ValueError
         return _PRIORITY_NAMES[value] if isinstance(value, str) else Priority(value)
     except (KeyError, ValueError):
         allowed = ", ".join(f"{p.name.lower()} ({p.value})" for p in Priority)

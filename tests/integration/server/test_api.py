@@ -485,3 +485,37 @@ def test_a_body_without_its_type_is_refused(orders: Http) -> None:
             "POST", "/v1/topics/orders/messages", b'{"value": "x"}', content_type=kind
         )
         assert answer.code == "unsupported_media_type"
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        ({"id": 1, "of": [None, True]}, b'{"id":1,"of":[null,true]}'),
+        ([], b"[]"),
+        (7, b"7"),
+        (1.5, b"1.5"),
+        (False, b"false"),
+    ],
+)
+def test_a_value_may_be_any_json(http: Http, ps: Any, value: Any, stored: bytes) -> None:
+    http.ask("PUT", "/v1/topics/orders")
+    path = "/v1/topics/orders/messages"
+    assert http.post(path, {"value": value}).status == 201
+    own = {"value": value, "headers": {"Content-Type": "x/y"}}
+    assert http.post(path, {"messages": [own, {"value": "text"}, {"value": None}]}).status == 201
+    got = [(m.value, m.headers) for m in ps.peek("orders", partition=0)]
+    assert got == [
+        (stored, {"content-type": b"application/json"}),
+        (stored, {"Content-Type": b"x/y"}),
+        (b"text", {}),
+        (None, {}),
+    ]
+    both = http.post(path, {"value": value, "value_base64": "eA=="})
+    assert both.code == "invalid_input"
+
+
+def test_a_value_that_is_nested_too_deep_is_refused(http: Http) -> None:
+    http.ask("PUT", "/v1/topics/orders")
+    for deep in (b"[" * 100_000, b'{"a":' * 5_000, b"[" * 2_000 + b"]" * 2_000):
+        answer = http.ask("POST", "/v1/topics/orders/messages", b'{"value":' + deep + b"}")
+        assert answer.code == "invalid_input"
