@@ -25,6 +25,7 @@ from penstock.broker.broker import BrokerConfig
 from penstock.client.client import Client
 from penstock.client.producer import ProducerConfig
 from penstock.delivery import ledger
+from penstock.delivery.callers import Callers
 from penstock.delivery.dedup import DedupWindow
 from penstock.delivery.lanes import WEIGHTS
 from penstock.delivery.producers import Producers
@@ -146,6 +147,7 @@ def test_the_table_of_limits_is_true() -> None:
     stream = inspect.signature(Client.stream).parameters
     window = inspect.signature(DedupWindow).parameters["ids_max"].default
     remembered = inspect.signature(Producers).parameters["producers_max"].default
+    callers = inspect.signature(Callers).parameters["callers_max"].default
     assert dict(rows(CONCEPTS, "Limits and defaults")[:-3]) == {
         "partitions of a topic": f"{given.partitions}, at most {settings.PARTITIONS_MAX}",
         "lease (`visibility`)": (
@@ -177,6 +179,7 @@ def test_the_table_of_limits_is_true() -> None:
         ),
         "producer: retries, backoff": f"{producer.retries}, from {ms(producer.retry_backoff_ms)}",
         "producers remembered by a partition": str(remembered),
+        "callers whose last call a partition remembers": f"{callers}",
         "stream: commit, session, heartbeat": (
             f"{stream['commit_every'].default}, {stream['session_timeout'].default}, "
             f"{ms(standing.heartbeat_interval_ms)}"

@@ -453,7 +453,7 @@ def test_the_stats_of_many_topics_take_few_requests(
         ("POST", "/v1/topics/orders/messages", b"\xff", 400, "invalid_input"),
         ("POST", "/v1/topics/orders/messages", b"[" * 100_000, 400, "invalid_input"),
         ("POST", "/v1/topics/orders/messages", {"valeu": "x"}, 400, "invalid_input"),
-        ("POST", "/v1/topics/orders/messages", {"value": 5}, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/messages", {"value_base64": 5}, 400, "invalid_input"),
         ("POST", "/v1/topics/orders/messages", {"value": "\ud800"}, 400, "invalid_input"),
         ("POST", "/v1/topics/orders/messages?ttl=1", {"value": "x"}, 400, "invalid_input"),
         ("POST", "/v1/topics/No!/messages", {"value": "x"}, 400, "invalid_input"),
