@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -490,7 +491,7 @@ def test_a_body_without_its_type_is_refused(orders: Http) -> None:
 @pytest.mark.parametrize(
     ("value", "stored"),
     [
-        ({"id": 1, "of": [None, True]}, b'{"id":1,"of":[null,true]}'),
+        ({"id": 1, "of": [None, True]}, b'{"id": 1, "of": [null, true]}'),  # as it was written
         ([], b"[]"),
         (7, b"7"),
         (1.5, b"1.5"),
@@ -519,3 +520,28 @@ def test_a_value_that_is_nested_too_deep_is_refused(http: Http) -> None:
     for deep in (b"[" * 100_000, b'{"a":' * 5_000, b"[" * 2_000 + b"]" * 2_000):
         answer = http.ask("POST", "/v1/topics/orders/messages", b'{"value":' + deep + b"}")
         assert answer.code == "invalid_input"
+
+
+@pytest.mark.parametrize(
+    "value", [b'"\xff"', b'{"a":"\xff"}', b'[1,"\xc3"]', b"[1,]", b"nul", b"01"]
+)
+def test_a_value_that_is_no_json_is_refused(http: Http, value: bytes) -> None:
+    http.ask("PUT", "/v1/topics/orders")
+    answer = http.ask("POST", "/v1/topics/orders/messages", b'{"value":' + value + b"}")
+    assert answer.code == "invalid_input"
+
+
+def test_a_value_with_a_million_parts_takes_no_more_memory_than_its_bytes(
+    http: Http, ps: Any
+) -> None:
+    http.ask("PUT", "/v1/topics/orders")
+    value = b"[" + b"[]," * 1_000_000 + b"[]]"
+    tracemalloc.start()
+    try:
+        answer = http.ask("POST", "/v1/topics/orders/messages", b'{"value":[' + value + b"]}")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answer.status == 201
+    assert peak < 40 << 20  # as objects it would be 64 MB and more
+    assert ps.peek("orders", partition=0)[0].value == b"[" + value + b"]"
