@@ -176,6 +176,7 @@ BROKER_BUGS = [
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
+                callers = self.callers.snapshot()
                 self.log.ordered()  # the state below speaks of messages that must not be lost
 """,
         """\
@@ -187,6 +188,7 @@ BROKER_BUGS = [
                 return
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
+                callers = self.callers.snapshot()
 """,
         CRASHES,
     ),
