@@ -199,7 +199,7 @@ class Shop:
         """A stream of its own: it sees every order in the order of its partition, and acks none."""
         with self.ps.stream("orders", "auditor", commit_every="500ms") as stream:
             while not self.closing.is_set():
-                message = stream.next(timeout_s=0.2)
+                message = stream.next(wait=0.2)
                 if message is not None:
                     tell("audited", partition=message.partition, offset=message.offset)
 

@@ -534,6 +534,12 @@ class Unavailable(PenstockError):
     retriable = True
 
 
+class InvalidPayload(PenstockError, ValueError):
+    """The value of a message is not what it was to be read as."""
+
+    code = "invalid_payload"
+
+
 class ProtocolError(PenstockError):
     """What came back is not the answer of a Penstock server."""
 

@@ -10,7 +10,30 @@ LOST_ANSWER = "tests/integration/broker/test_lost_answer.py"
 LOST_ANSWERS = "tests/integration/server/test_lost_answers.py"
 CONFIRMED = "tests/simulation/test_seen_elsewhere.py::test_nothing_is_confirmed_before_its_sync"
 
+STORED_ONCE = "tests/integration/server/test_stored_once.py"
+
 CLIENT_BUGS = [
+    Bug(
+        "a call that is made again after a restart is stored again",
+        "broker/ledgered.py",
+        "            elif header.producer_id <= -CALLER_MIN:",
+        "            elif header.producer_id > 0:",
+        f"{STORED_ONCE}::test_a_call_that_is_made_again_after_a_restart_is_stored_once",
+    ),
+    Bug(
+        "a copy of a call goes to another partition than the first",
+        "broker/topic.py",
+        "        turn = next(self._turn) if call is None else call.caller + call.number\n",
+        "        turn = next(self._turn)\n",
+        STORED_ONCE,
+    ),
+    Bug(
+        "an answer is believed before it is validated",
+        "wire/columns.py",
+        "            data.validate(full=True)\n",
+        "",
+        "tests/unit/wire/test_mutated_answers.py",
+    ),
     Bug(
         "an ack is confirmed before it is durable",
         "client/local_link.py",

@@ -191,6 +191,10 @@ class Api:
             name, group, max_messages, visibility_ns, consumer, partition, self._answer_bytes_max
         )
 
+    def begin_at_end(self, name: TopicName, group: str) -> None:
+        """A group that is not there yet begins after the newest message of each partition."""
+        self._broker.begin_at_end(name, group)
+
     def ack(
         self, name: TopicName, partition: int, group: str, nonce: int, offsets: Offsets | None
     ) -> Settlement:

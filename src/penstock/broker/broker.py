@@ -392,6 +392,14 @@ class Broker:
                         break
         return delivered
 
+    def begin_at_end(self, name: TopicName, group: str) -> None:
+        """A group that is not there yet begins after the newest message of each partition."""
+        group_name(group)
+        topic = self._topics.get(name) or self.topic(name)
+        if not any(group in partition.queues for partition in topic.partitions):
+            for partition in topic.partitions:
+                partition.begin_at_end(group)
+
     def ack(
         self, name: TopicName, partition: int, group: str, nonce: int, offsets: Offsets | None
     ) -> Settlement:

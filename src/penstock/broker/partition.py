@@ -131,6 +131,11 @@ class Partition(LedgeredPartition):
                 return Delivered(self.number, leased.nonce, count, pieces)
         return None
 
+    def begin_at_end(self, group: str) -> None:
+        """A group that is not there yet begins after the newest message."""
+        with self.lock:
+            self.queue(group, self.log.end)
+
     def _lease(
         self,
         group: str,

@@ -17,7 +17,6 @@ from penstock.model.settings import parse_ttl_us
 from penstock.model.values import (
     Time,
     as_duration,
-    headers_to_bytes,
     parse_time,
 )
 from penstock.record.batch import Batch
@@ -125,7 +124,7 @@ def _grouped(messages: Sequence[NewMessage], wall_ns: int) -> dict[_Place, _Grou
 
 def _built(messages: Sequence[NewMessage], ends: Sequence[int | None]) -> Batch:
     keys = [message.key_bytes() for message in messages]
-    headers = [headers_to_bytes(message.headers) or None for message in messages]
+    headers = [message.header_bytes() or None for message in messages]
     return Batch.build(
         [message.value_bytes() for message in messages],
         keys=keys if any(key is not None for key in keys) else None,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeGuard
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -18,10 +19,34 @@ from penstock.model.receipts import Receipt
 from penstock.model.settings import SettingsGiven, parse_settings
 from penstock.model.values import Seconds, Time
 from penstock.record.batch import Batch, HeaderMap, Payload
-from penstock.record.plain import WORTH_IT_MAX, Plain
+from penstock.record.json_values import encode_json, is_json_like, with_content_type
+from penstock.record.plain import WORTH_IT_MAX, Plain, Single
 from penstock.record.schema import Priority
 
-Messages: TypeAlias = Sequence[Payload] | pa.Table | pa.RecordBatch | Batch
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class _PydanticModel(Protocol):
+    def model_dump_json(self) -> str: ...
+
+
+Value: TypeAlias = (
+    Payload
+    | dict[str, Any]
+    | list[Any]
+    | tuple[Any, ...]
+    | msgspec.Struct
+    | _Dataclass
+    | _PydanticModel
+)
+"""Bytes and text go as they are; dicts, lists, structs, dataclasses and models as JSON."""
+
+Messages: TypeAlias = Sequence[Value] | pa.Table | pa.RecordBatch | Batch
+
+
+_PLAIN_TYPES = {bytes, str, type(None)}
 
 
 def seconds(duration: Duration, name: str) -> Seconds:
@@ -88,7 +113,41 @@ def as_batch(
         raise InvalidInput(f"a list of messages or a table is wanted, not {messages!r:.100}")
     if keys is None and headers is None and priority == Priority.NORMAL and _is_short(messages):
         return Plain(messages)  # laid down faster without Arrow's help
-    return Batch.build(messages, keys=keys, headers=headers, priority=priority)
+    if isinstance(messages, list | tuple) and not _PLAIN_TYPES.issuperset(map(type, messages)):
+        messages, headers = _with_json(messages, headers)
+    return Batch.build(messages, keys=keys, headers=headers, priority=priority)  # type: ignore[arg-type]
+
+
+def one_message(
+    value: Value, key: Payload, headers: HeaderMap | None, priority: int | str
+) -> Batch:
+    """A message as `publish` takes it, as a batch."""
+    if type(value) not in _PLAIN_TYPES and is_json_like(value):
+        value, headers = encode_json(value), with_content_type(headers)
+    if key is None and headers is None:
+        return Single.build_one(value, priority)  # type: ignore[arg-type]
+    return Batch.build(
+        [value],  # type: ignore[list-item]
+        keys=None if key is None else [key],
+        headers=None if headers is None else [headers],
+        priority=priority,
+    )
+
+
+def _with_json(
+    messages: Sequence[Any], headers: Sequence[HeaderMap | None] | None
+) -> tuple[list[Any], list[HeaderMap | None] | None]:
+    """Those that are JSON encoded, and told to be so by a header."""
+    rows = [row for row, value in enumerate(messages) if is_json_like(value)]
+    if not rows:
+        return list(messages), headers if headers is None else list(headers)
+    values = list(messages)
+    named: list[HeaderMap | None] = [None] * len(values) if headers is None else list(headers)
+    for row in rows:
+        values[row] = encode_json(values[row])
+        if row < len(named):
+            named[row] = with_content_type(named[row])
+    return values, named
 
 
 def _is_short(messages: Any) -> TypeGuard[list[bytes]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from penstock.client.http.connect import HttpConfig
     from penstock.client.link import Link
     from penstock.clock import Clock
+
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]*\w):\d{1,5}/?")
+"""What looks like a server, and would be made a folder."""
 
 
 class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +129,10 @@ def _url(target: str | os.PathLike[str], options: ConnectOptions) -> str:
 def _http_config(options: ConnectOptions) -> HttpConfig:
     from penstock.client.http.connect import HttpConfig  # noqa: PLC0415
 
+    if options.api_key is not None and not isinstance(options.api_key, str):
+        raise InvalidInput(f"api_key must be text, not {type(options.api_key).__name__}")
+    if options.tls_ca is not None and not isinstance(options.tls_ca, str | os.PathLike):
+        raise InvalidInput(f"tls_ca must be a path, not {type(options.tls_ca).__name__}")
     return HttpConfig(
         api_key=options.api_key,
         timeout_ms=_milliseconds(options.timeout, "timeout"),
@@ -137,6 +146,10 @@ def _text(target: str | os.PathLike[str]) -> str:
     if not isinstance(path, str) or not path:
         raise InvalidInput(
             f"cannot connect to {target!r:.100}: give a folder, http://host:port or https://host"
+        )
+    if isinstance(target, str) and _HOST_AND_PORT.fullmatch(path) and not os.path.exists(path):
+        raise InvalidInput(
+            f"{path!r:.100} is no folder: for a server write http://{path}, for a folder ./{path}"
         )
     return path
 

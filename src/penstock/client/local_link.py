@@ -105,6 +105,8 @@ class LocalLink(Link):
             refused, _ = yield from self.settle("ack", name, group, wanted.ack)
             if refused:
                 raise refusal_error(refused[0])
+        if wanted.start == "latest":
+            api.begin_at_end(name, group)
         asked = (
             name,
             group,

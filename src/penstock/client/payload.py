@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from penstock.record.batch import Message
+from penstock.record.json_values import ReadablePayload
 from penstock.record.schema import Priority
 
 
-class DeliveredPayload:
+class DeliveredPayload(ReadablePayload):
     """A message that was delivered."""
 
     __slots__ = ()

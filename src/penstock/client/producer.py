@@ -1,34 +1,39 @@
-"""A producer: single messages are gathered into batches, and a retried batch is stored once."""
+"""A producer: single messages are gathered into batches, and a retried batch is stored once.
+
+The one for an event loop is in `async_producer.py`.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
-from collections import deque
-from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import mmh3
 import msgspec
 
-from penstock.client.context_managers import AsyncClosing, Closing
+from penstock.client.arguments import Value
+from penstock.client.context_managers import Closing
 from penstock.client.link import Link
-from penstock.client.waiting import Pause, Steps, run, run_async
+from penstock.client.waiting import Pause, Steps, run
 from penstock.config import LogConfig
-from penstock.durations import Duration
-from penstock.errors import InvalidInput, PenstockError, TopicNotFound
+from penstock.durations import Duration, parse_ns
+from penstock.errors import InvalidInput, PartitionNotFound, PenstockError, TopicNotFound
 from penstock.log.appender import BufferedAppender, Sent
 from penstock.log.base import DONE, Appendable, Appended
 from penstock.model.calls import DescribeTopic
-from penstock.model.names import TopicName
+from penstock.model.names import TopicName, dedup_names
 from penstock.model.published import Placed, ProducerSequence
 from penstock.model.settings import TopicSettings, parse_ttl_us
 from penstock.record.batch import Batch
+from penstock.record.json_values import encode_json, is_json_like, with_content_type
+
+T = TypeVar("T")
 
 Acks = Literal["none", "leader", "all"]
+_DEDUP_ID = "penstock-dedup-id"
 
 
 class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +72,10 @@ class ProducedTopic:
     def partitions(self) -> int:
         return max(self.settings.partitions, self._link.partitions(self._name))
 
+    @property
+    def name(self) -> str:
+        return str(self._name)
+
     def now_us(self) -> int:
         return self._link.clock.wall_ns() // 1000
 
@@ -82,36 +91,65 @@ class ProducedTopic:
 
     def append(self, batch: Batch, number: int, identity: ProducerIdentity) -> Steps[Appended]:
         """Store a batch in a partition, once."""
+        producer = ProducerSequence(identity.producer_id, 0, identity.sequence)
         try:
-            placed = yield from self._publish(batch, number, identity)
+            placed = yield from self._publish(batch, number, producer=producer)
         except BaseException:
             identity.renew()
             raise
         identity.sequence += len(batch)
+        return self._appended(placed)
+
+    def append_known(self, batch: Batch, number: int, _: ProducerIdentity) -> Steps[Appended]:
+        """Store a message that has a deduplication id, as a header."""
+        (message,) = batch.messages()
+        headers = {**message.headers}
+        ids = [headers.pop(_DEDUP_ID)]
+        batch = batch.with_headers([headers], instead=True)
+        return self._appended((yield from self._publish(batch, number, dedup_ids=ids)))
+
+    def append_later(self, batch: Batch, number: int, _: ProducerIdentity) -> Steps[Appended]:
+        """Store messages that are delivered later, each at the time that it is stamped with."""
+        due = batch.timestamps_us()
+        ids, _due = yield from self._retried(
+            lambda: self._link.delay(
+                self._name, batch.stamped(None), deliver_at=due, partition=number
+            )
+        )
+        return self._appended(ids.placed[0])
+
+    def _appended(self, placed: Placed) -> Appended:
         first = placed.first_offset
         durable = placed.durable if self._config.acks == "all" else DONE
-        return Appended(first, first + len(batch), 0, placed.ulid, durable)
+        return Appended(first, first + len(placed.rows), 0, placed.ulid, durable)
 
-    def _publish(self, batch: Batch, number: int, identity: ProducerIdentity) -> Steps[Placed]:
-        """Where the batch is; what can pass is tried again, here or by the link itself."""
-        producer = ProducerSequence(identity.producer_id, 0, identity.sequence)
-        retries = 0 if self._link.retries else self._config.retries
-        for attempt in range(retries + 1):
-            try:
-                (placed,) = yield from self._link.publish(
-                    self._name,
-                    batch,
-                    partition=number,
-                    producer=producer,
-                    wait=False,
-                    retry_for_s=None if self._config.retries else 0.0,
-                )
-                break
-            except PenstockError as exc:
-                if not exc.retriable or attempt == retries:
-                    raise
-                yield Pause(self._config.retry_backoff_ms * 2**attempt / 1000)
+    def _publish(self, batch: Batch, number: int, **known_by: Any) -> Steps[Placed]:
+        """Where the batch is."""
+        retry_for_s = None if self._config.retries else 0.0
+        (placed,) = yield from self._retried(
+            lambda: self._link.publish(
+                self._name,
+                batch,
+                partition=number,
+                wait=False,
+                retry_for_s=retry_for_s,
+                **known_by,
+            )
+        )
         return placed
+
+    def _retried(self, attempt: Callable[[], Steps[T]]) -> Steps[T]:
+        """What can pass is tried again, here or by the link itself."""
+        left = 0 if self._link.retries else self._config.retries
+        backoff_s = self._config.retry_backoff_ms / 1000
+        while True:
+            try:
+                return (yield from attempt())
+            except PenstockError as exc:
+                if not exc.retriable or not left:
+                    raise
+            yield Pause(backoff_s)
+            left, backoff_s = left - 1, backoff_s * 2
 
 
 class ProducerIdentity:
@@ -129,6 +167,10 @@ class ProducerIdentity:
         self.sequence = 0
 
 
+Append: TypeAlias = Callable[[Batch, int, ProducerIdentity], Steps[Appended]]
+"""How a batch is stored in a partition."""
+
+
 class Producer(Closing):
     """Sends messages to a topic. Any thread may send; leaving the `with` block flushes.
 
@@ -142,7 +184,7 @@ class Producer(Closing):
         self,
         topic: ProducedTopic,
         config: ProducerConfig,
-        sink: Callable[[int], Appendable] | None = None,
+        sink: Callable[[int, Append], Appendable] | None = None,
     ) -> None:
         """The topic was looked up. `sink` makes where the batches of a partition go: by default
         they are sent by the thread that fills a batch, or by the one that sees to lingering."""
@@ -151,30 +193,45 @@ class Producer(Closing):
         self._config = config
         self._turn = count()
         self._appenders: list[BufferedAppender] = []
+        self._apart: dict[tuple[int, bool], BufferedAppender] = {}
+        """By partition, for messages that are delayed, and for those that have an id."""
         self._opening = threading.Lock()
         self._is_alone = False
         self._open_appenders()
 
     def send(
         self,
-        value: bytes | str,
+        value: Value,
         key: bytes | str | None = None,
         *,
         headers: Mapping[str, bytes | str | None] | None = None,
         priority: int | str = 2,
         ttl: Duration | None = None,
+        partition: int | None = None,
+        delay: Duration | None = None,
+        dedup_id: str | bytes | None = None,
     ) -> Sent:
-        """Add a message to the batch of its partition. `result()` of what returns is its offset."""
-        if key is None and self._is_alone:
-            appender = self._appenders[0]
+        """Add a message to the batch of its partition. `result()` of what returns is its offset; of
+        a delayed one, where it waits. One with a `dedup_id` is sent by itself, at once."""
+        if key is None and partition is None and self._is_alone:
+            number = 0
         else:
-            appender = self._appenders[self._partition_of(key)]
+            number = self._partition_of(key, partition)
+        if type(value) is not bytes and is_json_like(value):
+            value, headers = encode_json(value), with_content_type(headers)
+        if delay is not None or dedup_id is not None:
+            return self._send_apart(number, value, key, headers, priority, ttl, delay, dedup_id)
+        appender = self._appenders[number]
         if key is None and headers is None and priority == 2 and ttl is None:
-            sent = appender.send_value(value)
+            sent = appender.send_value(value)  # type: ignore[arg-type] # told if it is none
         else:
             expires_at_us = None if ttl is None else self._topic.now_us() + parse_ttl_us(ttl)
             sent = appender.send(
-                value, key, headers=headers, priority=priority, expires_at_us=expires_at_us
+                value,  # type: ignore[arg-type]
+                key,
+                headers=headers,
+                priority=priority,
+                expires_at_us=expires_at_us,
             )
         if not sent.row:  # the first of a batch: a good moment to look for new partitions
             self._open_appenders()
@@ -183,7 +240,7 @@ class Producer(Closing):
     def flush(self) -> None:
         """Send everything that is waiting. Raises the first error of a batch that failed."""
         errors: list[PenstockError] = []
-        for appender in self._appenders:
+        for appender in [*self._appenders, *self._apart.values()]:
             try:
                 appender.flush()
             except PenstockError as exc:
@@ -195,11 +252,60 @@ class Producer(Closing):
         try:
             self.flush()
         finally:
-            for appender in self._appenders:
+            for appender in [*self._appenders, *self._apart.values()]:
                 appender.close()
 
-    def _partition_of(self, key: bytes | str | None) -> int:
+    def _send_apart(
+        self,
+        number: int,
+        value: Any,
+        key: bytes | str | None,
+        headers: Mapping[str, bytes | str | None] | None,
+        priority: int | str,
+        ttl: Duration | None,
+        delay: Duration | None,
+        dedup_id: str | bytes | None,
+    ) -> Sent:
+        """What is stored otherwise than under the producer's numbers."""
+        from_us, due_us = self._topic.now_us(), None
+        if delay is not None:
+            if dedup_id is not None:
+                raise InvalidInput("a delayed message cannot have a deduplication id")
+            from_us = due_us = from_us + (parse_ns(delay, "delay") + 999) // 1000
+        else:
+            (name,) = dedup_names([dedup_id], 1)
+            headers = {**(headers or {}), _DEDUP_ID: name}
+        return self._appender_apart(number, due_us is not None).send(
+            value,
+            key,
+            headers=headers,
+            priority=priority,
+            expires_at_us=None if ttl is None else from_us + parse_ttl_us(ttl),
+            timestamp_us=due_us,
+        )
+
+    def _appender_apart(self, number: int, is_delayed: bool) -> BufferedAppender:
+        with self._opening:
+            appender = self._apart.get((number, is_delayed))
+            if appender is None:
+                topic = self._topic
+                how = topic.append_later if is_delayed else topic.append_known
+                appender = self._apart[number, is_delayed] = BufferedAppender(
+                    self._sink(number, how),
+                    # What has an id may be elsewhere already, each somewhere else.
+                    messages_max=self._config.messages_max if is_delayed else 1,
+                    bytes_max=self._config.bytes_max,
+                    linger_ms=self._config.linger_ms,
+                )
+            return appender
+
+    def _partition_of(self, key: bytes | str | None, partition: int | None) -> int:
         self._open_appenders()
+        if partition is not None:
+            count = len(self._appenders)
+            if type(partition) is not int or not 0 <= partition < count:
+                raise PartitionNotFound(self._topic.name, partition, count)
+            return partition
         if key is None:
             # Neighbours stay together, so that batches fill; the next batch goes elsewhere.
             return next(self._turn) // self._config.messages_max % len(self._appenders)
@@ -217,7 +323,7 @@ class Producer(Closing):
             for number in range(len(self._appenders), self._topic.partitions):
                 self._appenders.append(
                     BufferedAppender(
-                        self._sink(number),
+                        self._sink(number, self._topic.append),
                         messages_max=self._config.messages_max,
                         bytes_max=self._config.bytes_max,
                         linger_ms=self._config.linger_ms,
@@ -225,159 +331,19 @@ class Producer(Closing):
                 )
             self._is_alone = len(self._appenders) == 1
 
-    def _sending_sink(self, number: int) -> Appendable:
-        return _SendingSink(self, number)
+    def _sending_sink(self, number: int, append: Append) -> Appendable:
+        return _SendingSink(self, number, append)
 
 
 class _SendingSink:
     """Sends the batches of one partition at once."""
 
-    def __init__(self, producer: Producer, number: int) -> None:
+    def __init__(self, producer: Producer, number: int, append: Append) -> None:
         self.config: LogConfig = producer._topic.settings.log_config()
         self._producer = producer  # the client must find it as long as there is something to send
-        self._topic = producer._topic
+        self._append = append
         self._number = number
         self._identity = ProducerIdentity()
 
     def append(self, batch: Batch) -> Appended:
-        return run(self._topic.append(batch, self._number, self._identity))
-
-
-class AsyncProducer(AsyncClosing):
-    """Sends messages to a topic; leaving the `async with` block flushes.
-
-    It looks its topic up at the start of the block, or when it is awaited itself. Then `send`
-    gathers and never waits: a task for each partition sends. Whoever wants to know awaits `flush`,
-    or `result` of what `send` returned.
-    """
-
-    def __init__(self, topic: ProducedTopic, config: ProducerConfig) -> None:
-        self._topic = topic
-        self._config = config
-        self._opening = asyncio.Lock()
-        self._opened: Producer | None = None
-        self._outboxes: list[_Outbox] = []
-
-    def send(
-        self,
-        value: bytes | str,
-        key: bytes | str | None = None,
-        *,
-        headers: Mapping[str, bytes | str | None] | None = None,
-        priority: int | str = 2,
-        ttl: Duration | None = None,
-    ) -> Sent:
-        """Add a message to the batch of its partition. `result` of what returns is its offset."""
-        # When it is open, `send` is that of the producer inside.
-        raise InvalidInput(
-            "this producer is not open yet: use `async with ps.producer(...) as out`, "
-            "or `out = await ps.producer(...)`"
-        )
-
-    async def flush(self) -> None:
-        """Send everything that is waiting. Raises the first error of a batch that failed."""
-        if self._opened is not None:
-            self._opened.flush()
-        errors = [error for outbox in self._outboxes for error in await outbox.drained()]
-        if errors:
-            raise errors[0]
-
-    async def result(self, sent: Sent) -> int:
-        """The offset of a message, once it is as safe as `acks` says."""
-        if self._opened is not None and not sent.pending.is_written:
-            self._opened.flush()
-        if sent.pending.appended is not None:
-            # Shielded: the others of its batch wait for the same.
-            await asyncio.shield(asyncio.wrap_future(sent.pending.appended.durable))
-        return sent.result()
-
-    async def close(self) -> None:
-        try:
-            await self.flush()
-        finally:
-            if self._opened is not None:
-                self._opened.close()
-
-    def __await__(self) -> Generator[Any, None, Self]:
-        return self.__aenter__().__await__()
-
-    async def __aenter__(self) -> Self:
-        async with self._opening:
-            if self._opened is None:
-                await run_async(self._topic.look_up())
-                loop = asyncio.get_running_loop()
-                self._opened = Producer(
-                    self._topic, self._config, lambda number: self._outbox(number, loop)
-                )
-                self.send = self._opened.send  # type: ignore[method-assign] # the short way
-        return self
-
-    def _outbox(self, number: int, loop: asyncio.AbstractEventLoop) -> Appendable:
-        outbox = _Outbox(self, number, loop)
-        self._outboxes.append(outbox)
-        return outbox
-
-
-class _Outbox:
-    """The batches of one partition on their way, in order. Any thread may append."""
-
-    def __init__(
-        self, producer: AsyncProducer, number: int, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self.config: LogConfig = producer._topic.settings.log_config()
-        self._producer = producer  # the client must find it as long as there is something to send
-        self._topic = producer._topic
-        self._number = number
-        self._loop = loop
-        self._identity = ProducerIdentity()
-        self._queue: deque[tuple[Batch, _Promised]] = deque()
-        self._task: asyncio.Task[None] | None = None
-        self._errors: list[PenstockError] = []
-
-    def append(self, batch: Batch) -> Any:
-        promised = _Promised()
-        self._queue.append((batch, promised))
-        self._loop.call_soon_threadsafe(self._send_on)
-        return promised
-
-    async def drained(self) -> list[PenstockError]:
-        """When all is sent: what went wrong since the last time."""
-        self._send_on()
-        if self._task is not None:
-            await asyncio.shield(self._task)
-        errors, self._errors = self._errors, []
-        return errors
-
-    def _send_on(self) -> None:
-        if self._queue and (self._task is None or self._task.done()):
-            self._task = self._loop.create_task(self._send())
-
-    async def _send(self) -> None:
-        while self._queue:
-            batch, promised = self._queue.popleft()
-            steps = self._topic.append(batch, self._number, self._identity)
-            try:
-                appended = await run_async(steps)
-                await asyncio.wrap_future(appended.durable)
-            except PenstockError as exc:
-                self._errors.append(exc)
-                promised.durable.set_exception(exc)
-            except BaseException as exc:
-                promised.durable.set_exception(exc)
-                raise
-            else:
-                promised.offset = appended.first_offset
-                promised.durable.set_result(None)
-
-
-class _Promised:
-    """An `Appended` whose offset is known when it is durable."""
-
-    def __init__(self) -> None:
-        self.durable: Future[None] = Future()
-        self.offset = -1
-
-    @property
-    def first_offset(self) -> int:
-        self.durable.result()
-        return self.offset
+        return run(self._append(batch, self._number, self._identity))

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from penstock.client.arguments import Messages, as_batch, moments_us
+from penstock.client.arguments import Messages, Value, as_batch, moments_us, one_message
 from penstock.client.base import AsyncCalls, SyncCalls
 from penstock.client.link import Link
 from penstock.client.waiting import Steps
@@ -22,13 +22,12 @@ from penstock.model.published import (
     published,
 )
 from penstock.record.batch import Batch, HeaderMap, Payload
-from penstock.record.plain import Single
 
 
 def _publish(
     link: Link,
     name: TopicName,
-    value: Payload,
+    value: Value,
     key: Payload,
     headers: HeaderMap | None,
     priority: int | str,
@@ -38,15 +37,7 @@ def _publish(
     partition: int | None,
     dedup_id: str | bytes | None,
 ) -> Steps[Published | Delayed]:
-    if key is None and headers is None:
-        batch = Single.build_one(value, priority)
-    else:
-        batch = Batch.build(
-            [value],
-            keys=None if key is None else [key],
-            headers=None if headers is None else [headers],
-            priority=priority,
-        )
+    batch = one_message(value, key, headers, priority)
     if delay is not None or deliver_at is not None:
         if dedup_id is not None:
             raise InvalidInput("a delayed message cannot have a deduplication id")
@@ -102,7 +93,7 @@ class Publishing(SyncCalls):
     def publish(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         key: Payload = None,
         headers: HeaderMap | None = None,
@@ -117,7 +108,7 @@ class Publishing(SyncCalls):
     def publish(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         key: Payload = None,
         headers: HeaderMap | None = None,
@@ -131,7 +122,7 @@ class Publishing(SyncCalls):
     def publish(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         key: Payload = None,
         headers: HeaderMap | None = None,
@@ -144,7 +135,7 @@ class Publishing(SyncCalls):
     def publish(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         key: Payload = None,
         headers: HeaderMap | None = None,
@@ -157,6 +148,8 @@ class Publishing(SyncCalls):
     ) -> Published | Delayed:
         """Publish a message. On return it survives what the topic's fsync policy promises.
 
+        The value is bytes or text; a dict, a list, a struct, a dataclass or a pydantic model is
+        published as JSON, with the header `content-type: application/json`.
         With `delay` or `deliver_at` it is delivered later; `cancel` takes the id of what returns.
         """
         return self._run(
@@ -175,6 +168,7 @@ class Publishing(SyncCalls):
             )
         )
 
+    @overload
     def publish_batch(
         self,
         topic: str,
@@ -184,20 +178,71 @@ class Publishing(SyncCalls):
         headers: Sequence[HeaderMap | None] | None = None,
         priority: int | str | Sequence[int | str] = 2,
         ttl: Duration | None = None,
+        delay: None = None,
+        deliver_at: None = None,
         partition: int | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
         producer: tuple[int, int, int] | None = None,
-    ) -> PublishedBatch:
+    ) -> PublishedBatch: ...
+    @overload
+    def publish_batch(
+        self,
+        topic: str,
+        messages: Messages,
+        *,
+        keys: Sequence[Payload] | None = None,
+        headers: Sequence[HeaderMap | None] | None = None,
+        priority: int | str | Sequence[int | str] = 2,
+        ttl: Duration | None = None,
+        delay: Duration,
+        deliver_at: None = None,
+        partition: int | None = None,
+    ) -> Sequence[str]: ...
+    @overload
+    def publish_batch(
+        self,
+        topic: str,
+        messages: Messages,
+        *,
+        keys: Sequence[Payload] | None = None,
+        headers: Sequence[HeaderMap | None] | None = None,
+        priority: int | str | Sequence[int | str] = 2,
+        ttl: Duration | None = None,
+        delay: None = None,
+        deliver_at: Moment | Sequence[Moment],
+        partition: int | None = None,
+    ) -> Sequence[str]: ...
+    def publish_batch(
+        self,
+        topic: str,
+        messages: Messages,
+        *,
+        keys: Sequence[Payload] | None = None,
+        headers: Sequence[HeaderMap | None] | None = None,
+        priority: int | str | Sequence[int | str] = 2,
+        ttl: Duration | None = None,
+        delay: Duration | None = None,
+        deliver_at: Moment | Sequence[Moment] | None = None,
+        partition: int | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        producer: tuple[int, int, int] | None = None,
+    ) -> PublishedBatch | Sequence[str]:
         """Publish many messages at once: lists of values and what goes with them, or Arrow.
 
-        `producer` is for who numbers messages itself, partition by partition, so that what is sent
-        again is not stored twice: an id, an epoch, and the number of the first message.
+        With `delay` or `deliver_at`, one moment or one for each, they are delivered later; what
+        returns are their ids, to cancel them by. `producer` is for who numbers messages itself,
+        partition by partition, so that what is sent again is not stored twice: an id, an epoch,
+        and the number of the first message.
         """
         batch = as_batch(messages, keys, headers, priority)
+        name = self._name(topic)
+        if delay is not None or deliver_at is not None:
+            if dedup_ids is not None or producer is not None:
+                raise InvalidInput("delayed messages have neither deduplication ids nor a producer")
+            later = _schedule_batch(self._link, name, batch, delay, deliver_at, ttl, partition)
+            return self._run(later)
         return self._run(
-            _publish_batch(
-                self._link, self._name(topic), batch, ttl, partition, dedup_ids, producer
-            )
+            _publish_batch(self._link, name, batch, ttl, partition, dedup_ids, producer)
         )
 
     def schedule_batch(
@@ -213,10 +258,7 @@ class Publishing(SyncCalls):
         ttl: Duration | None = None,
         partition: int | None = None,
     ) -> Sequence[str]:
-        """Publish many messages to be delivered later, all at once or each at its own time.
-
-        Returns their ids, to cancel them by.
-        """
+        """The older name of `publish_batch` with `delay` or `deliver_at`."""
         batch = as_batch(messages, keys, headers, priority)
         return self._run(
             _schedule_batch(self._link, self._name(topic), batch, delay, deliver_at, ttl, partition)
@@ -228,7 +270,7 @@ class AsyncPublishing(AsyncCalls):
     async def publish(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         key: Payload = None,
         headers: HeaderMap | None = None,
@@ -243,7 +285,7 @@ class AsyncPublishing(AsyncCalls):
     async def publish(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         key: Payload = None,
         headers: HeaderMap | None = None,
@@ -257,7 +299,7 @@ class AsyncPublishing(AsyncCalls):
     async def publish(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         key: Payload = None,
         headers: HeaderMap | None = None,
@@ -270,7 +312,7 @@ class AsyncPublishing(AsyncCalls):
     async def publish(
         self,
         topic: str,
-        value: Payload,
+        value: Value,
         *,
         key: Payload = None,
         headers: HeaderMap | None = None,
@@ -283,6 +325,8 @@ class AsyncPublishing(AsyncCalls):
     ) -> Published | Delayed:
         """Publish a message. On return it survives what the topic's fsync policy promises.
 
+        The value is bytes or text; a dict, a list, a struct, a dataclass or a pydantic model is
+        published as JSON, with the header `content-type: application/json`.
         With `delay` or `deliver_at` it is delivered later; `cancel` takes the id of what returns.
         """
         return await self._run(
@@ -301,6 +345,7 @@ class AsyncPublishing(AsyncCalls):
             )
         )
 
+    @overload
     async def publish_batch(
         self,
         topic: str,
@@ -310,20 +355,71 @@ class AsyncPublishing(AsyncCalls):
         headers: Sequence[HeaderMap | None] | None = None,
         priority: int | str | Sequence[int | str] = 2,
         ttl: Duration | None = None,
+        delay: None = None,
+        deliver_at: None = None,
         partition: int | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
         producer: tuple[int, int, int] | None = None,
-    ) -> PublishedBatch:
+    ) -> PublishedBatch: ...
+    @overload
+    async def publish_batch(
+        self,
+        topic: str,
+        messages: Messages,
+        *,
+        keys: Sequence[Payload] | None = None,
+        headers: Sequence[HeaderMap | None] | None = None,
+        priority: int | str | Sequence[int | str] = 2,
+        ttl: Duration | None = None,
+        delay: Duration,
+        deliver_at: None = None,
+        partition: int | None = None,
+    ) -> Sequence[str]: ...
+    @overload
+    async def publish_batch(
+        self,
+        topic: str,
+        messages: Messages,
+        *,
+        keys: Sequence[Payload] | None = None,
+        headers: Sequence[HeaderMap | None] | None = None,
+        priority: int | str | Sequence[int | str] = 2,
+        ttl: Duration | None = None,
+        delay: None = None,
+        deliver_at: Moment | Sequence[Moment],
+        partition: int | None = None,
+    ) -> Sequence[str]: ...
+    async def publish_batch(
+        self,
+        topic: str,
+        messages: Messages,
+        *,
+        keys: Sequence[Payload] | None = None,
+        headers: Sequence[HeaderMap | None] | None = None,
+        priority: int | str | Sequence[int | str] = 2,
+        ttl: Duration | None = None,
+        delay: Duration | None = None,
+        deliver_at: Moment | Sequence[Moment] | None = None,
+        partition: int | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        producer: tuple[int, int, int] | None = None,
+    ) -> PublishedBatch | Sequence[str]:
         """Publish many messages at once: lists of values and what goes with them, or Arrow.
 
-        `producer` is for who numbers messages itself, partition by partition, so that what is sent
-        again is not stored twice: an id, an epoch, and the number of the first message.
+        With `delay` or `deliver_at`, one moment or one for each, they are delivered later; what
+        returns are their ids, to cancel them by. `producer` is for who numbers messages itself,
+        partition by partition, so that what is sent again is not stored twice: an id, an epoch,
+        and the number of the first message.
         """
         batch = as_batch(messages, keys, headers, priority)
+        name = self._name(topic)
+        if delay is not None or deliver_at is not None:
+            if dedup_ids is not None or producer is not None:
+                raise InvalidInput("delayed messages have neither deduplication ids nor a producer")
+            later = _schedule_batch(self._link, name, batch, delay, deliver_at, ttl, partition)
+            return await self._run(later)
         return await self._run(
-            _publish_batch(
-                self._link, self._name(topic), batch, ttl, partition, dedup_ids, producer
-            )
+            _publish_batch(self._link, name, batch, ttl, partition, dedup_ids, producer)
         )
 
     async def schedule_batch(
@@ -339,10 +435,7 @@ class AsyncPublishing(AsyncCalls):
         ttl: Duration | None = None,
         partition: int | None = None,
     ) -> Sequence[str]:
-        """Publish many messages to be delivered later, all at once or each at its own time.
-
-        Returns their ids, to cancel them by.
-        """
+        """The older name of `publish_batch` with `delay` or `deliver_at`."""
         batch = as_batch(messages, keys, headers, priority)
         return await self._run(
             _schedule_batch(self._link, self._name(topic), batch, delay, deliver_at, ttl, partition)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import get_args
 
 from penstock.client.arguments import maybe_seconds, receipts_by_topic
 from penstock.client.base import AsyncCalls, SyncCalls
@@ -25,7 +26,7 @@ from penstock.client.waiting import Steps
 from penstock.durations import Duration
 from penstock.errors import DeliveryError, InvalidInput
 from penstock.model import calls
-from penstock.model.deliveries import Receive, Settle, Verb, poll_seconds
+from penstock.model.deliveries import GroupStart, Receive, Settle, Verb, poll_seconds
 from penstock.model.names import TopicName, group_name
 from penstock.model.positions import Position, place_of
 from penstock.model.problem import refusal_error
@@ -40,13 +41,17 @@ def _wanted(
     visibility: Duration | None,
     consumer: str,
     partition: int | None,
+    start: GroupStart,
 ) -> Receive:
+    if start not in get_args(GroupStart):
+        raise InvalidInput(f'start is {start!r:.100}; give "earliest" or "latest"')
     return Receive(
         max_messages=max_messages,
         wait=poll_seconds(wait),
         visibility=maybe_seconds(visibility, "visibility"),
         consumer=consumer,
         partition=partition,
+        start=start,
     )
 
 
@@ -85,6 +90,7 @@ def _with(wanted: Receive, ack: Settle | None, wait_s: float | None = None) -> R
         visibility=wanted.visibility,
         consumer=wanted.consumer,
         partition=wanted.partition,
+        start=wanted.start,
         ack=ack,
     )
 
@@ -137,9 +143,14 @@ class Queues(SyncCalls):
         visibility: Duration | None = None,
         consumer: str = "",
         partition: int | None = None,
+        start: GroupStart = "earliest",
     ) -> list[ReceivedMessage]:
-        """Up to `max_messages` that are ready; waits for the first if there are none."""
-        wanted = _wanted(max_messages, wait, visibility, consumer, partition)
+        """Up to `max_messages` that are ready; waits for the first if there are none.
+
+        A new group begins with the oldest message; with `start="latest"` it gets what is published
+        from its first receive on.
+        """
+        wanted = _wanted(max_messages, wait, visibility, consumer, partition, start)
         return held(
             ReceivedMessage, self._run(_receive(self._link, self._name(topic), group, wanted))
         )
@@ -154,13 +165,14 @@ class Queues(SyncCalls):
         visibility: Duration | None = None,
         consumer: str = "",
         partition: int | None = None,
+        start: GroupStart = "earliest",
         ack: ReceivedBatch | None = None,
     ) -> ReceivedBatch:
         """As `receive`, but as columns, which is much faster for many messages.
 
         `ack` is a batch that is done: as if its `ack()` had been called first, but in one request.
         """
-        wanted = _wanted(max_messages, wait, visibility, consumer, partition)
+        wanted = _wanted(max_messages, wait, visibility, consumer, partition, start)
         name = self._name(topic)
         if ack is None:
             return ReceivedBatch(self._run(_receive(self._link, name, group, wanted)))
@@ -242,9 +254,14 @@ class AsyncQueues(AsyncCalls):
         visibility: Duration | None = None,
         consumer: str = "",
         partition: int | None = None,
+        start: GroupStart = "earliest",
     ) -> list[AsyncReceivedMessage]:
-        """Up to `max_messages` that are ready; waits for the first if there are none."""
-        wanted = _wanted(max_messages, wait, visibility, consumer, partition)
+        """Up to `max_messages` that are ready; waits for the first if there are none.
+
+        A new group begins with the oldest message; with `start="latest"` it gets what is published
+        from its first receive on.
+        """
+        wanted = _wanted(max_messages, wait, visibility, consumer, partition, start)
         leases = await self._run(_receive(self._link, self._name(topic), group, wanted))
         return held(AsyncReceivedMessage, leases)
 
@@ -258,13 +275,14 @@ class AsyncQueues(AsyncCalls):
         visibility: Duration | None = None,
         consumer: str = "",
         partition: int | None = None,
+        start: GroupStart = "earliest",
         ack: AsyncReceivedBatch | None = None,
     ) -> AsyncReceivedBatch:
         """As `receive`, but as columns, which is much faster for many messages.
 
         `ack` is a batch that is done: as if its `ack()` had been called first, but in one request.
         """
-        wanted = _wanted(max_messages, wait, visibility, consumer, partition)
+        wanted = _wanted(max_messages, wait, visibility, consumer, partition, start)
         name = self._name(topic)
         if ack is None:
             return AsyncReceivedBatch(await self._run(_receive(self._link, name, group, wanted)))

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from penstock.client.async_producer import AsyncProducer
 from penstock.client.base import AsyncCalls, BaseClient, SyncCalls
-from penstock.client.producer import (
-    Acks,
-    AsyncProducer,
-    ProducedTopic,
-    Producer,
-    ProducerConfig,
-)
+from penstock.client.producer import Acks, ProducedTopic, Producer, ProducerConfig
 from penstock.client.stream_reader import StreamConfig
 from penstock.client.streams import AsyncStream, Stream
 from penstock.durations import Duration, parse_ms, parse_ns

@@ -23,7 +23,7 @@ from penstock.client.abandoned_streams import LEAVER, Abandonable, weakly
 from penstock.client.link import Link
 from penstock.client.stream_progress import StreamMessage, StreamProgress, places_among
 from penstock.client.waiting import Steps, Turn, run
-from penstock.durations import text
+from penstock.durations import Duration, parse_ns, text
 from penstock.errors import BrokerClosed, GroupError, PenstockError, StaleGeneration
 from penstock.group.assignment import TopicPartition
 from penstock.group.member import AssignmentChange, Member
@@ -127,9 +127,9 @@ class StreamReader(Abandonable):
             self._turn.release()
         yield from self.leave_steps(failed=True)
 
-    def next_steps(self, timeout_s: float | None = None) -> Steps[StreamMessage | None]:
+    def next_steps(self, wait: Duration | None = None) -> Steps[StreamMessage | None]:
         """The next message; None when time is up."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if wait is None else time.monotonic() + parse_ns(wait, "wait") / 1e9
         while True:
             yield Turn(self._turn)
             try:

@@ -13,6 +13,7 @@ from penstock.client.link import Link
 from penstock.client.stream_progress import StreamMessage
 from penstock.client.stream_reader import StreamConfig, StreamReader
 from penstock.client.waiting import run, run_async
+from penstock.durations import Duration
 from penstock.model.names import TopicName
 from penstock.model.positions import Position
 
@@ -34,10 +35,10 @@ class Stream(Iterated, StreamReader):
         run(self.enter_steps())
         self._start_beating()
 
-    def next(self, timeout_s: float | None = None) -> StreamMessage | None:
-        """The next message; None when time is up."""
+    def next(self, wait: Duration | None = None) -> StreamMessage | None:
+        """The next message; None if none has come within the time. By default it waits on."""
         self._start_beating()
-        return run(self.next_steps(timeout_s))
+        return run(self.next_steps(wait))
 
     def commit(self) -> None:
         """Commit what is done, and wait until it is stored.
@@ -97,10 +98,10 @@ class AsyncStream(AsyncIterated, StreamReader):
         self._beating: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
 
-    async def next(self, timeout_s: float | None = None) -> StreamMessage | None:
-        """The next message; None when time is up."""
+    async def next(self, wait: Duration | None = None) -> StreamMessage | None:
+        """The next message; None if none has come within the time. By default it waits on."""
         self._start_beating()
-        return await run_async(self.next_steps(timeout_s))
+        return await run_async(self.next_steps(wait))
 
     async def commit(self) -> None:
         """Commit what is done, and wait until it is stored.

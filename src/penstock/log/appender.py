@@ -130,6 +130,7 @@ _NOTHING: Mapping[str, Any] = {
     "headers": None,
     "priority": int(Priority.NORMAL),
     "expires_at_us": None,
+    "timestamps_us": 0,
 }
 
 
@@ -180,11 +181,14 @@ class BufferedAppender:
         headers: Mapping[str, bytes | str | None] | None = None,
         priority: int | str = 2,
         expires_at_us: int | None = None,
+        timestamp_us: int | None = None,
     ) -> Sent:
-        """Add a message to the pending batch."""
-        if key is None and headers is None and priority == 2 and expires_at_us is None:
-            return self.send_value(value)
+        """Add a message to the pending batch. A timestamp is given to all of them or to none."""
         extras = _extras(key, headers, priority, expires_at_us)
+        if timestamp_us is not None:
+            extras["timestamps_us"] = timestamp_us
+        if not extras:
+            return self.send_value(value)
         return self._add(_as_bytes("value", value), extras)
 
     def send_value(self, value: bytes | str) -> Sent:

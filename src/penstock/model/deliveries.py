@@ -15,6 +15,7 @@ from penstock.record.batch import Batch
 
 WAIT_MS_MAX = 30_000
 
+GroupStart: TypeAlias = Literal["earliest", "latest"]
 Verb: TypeAlias = Literal["ack", "nack", "reject", "extend"]
 
 
@@ -62,7 +63,9 @@ class Extend(Settle, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long the messages are to be held from now on."""
 
 
-class Receive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Receive(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
     """What a consumer wants."""
 
     max_messages: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
@@ -73,6 +76,8 @@ class Receive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     consumer: Short = ""
     """Who it is, for the story of a dead letter."""
     partition: Small | None = None
+    start: GroupStart = "earliest"
+    """Where a group begins that is not there yet: with the oldest message, or after the newest."""
     ack: Settle | None = None
     """Messages of the same topic and group that are done. They are acked first; if that is refused,
     nothing is received."""

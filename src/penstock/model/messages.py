@@ -6,21 +6,36 @@ from typing import Annotated
 
 import msgspec
 
+from penstock.errors import InvalidInput
 from penstock.log.base import DONE, Damage
 from penstock.model.published import Placed, published
-from penstock.model.values import HeaderValue, Seconds, Small, Time, Whole, to_bytes
+from penstock.model.values import (
+    HeaderValue,
+    Seconds,
+    Small,
+    Time,
+    Whole,
+    headers_to_bytes,
+    to_bytes,
+)
 from penstock.record.batch import Batch, Message
+from penstock.record.json_values import with_content_type
 from penstock.record.schema import parse_ulid, ulid_text
 
 EACH_ROW = "timestamp"
 """As `deliver_at`: the column of that name says when each row falls due."""
 
 
+_ABSENT = msgspec.Raw()
+_texts = msgspec.json.Decoder(str | None)
+
+
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A message to publish."""
 
-    value: str | None = None
-    """As text; anything else goes into `value_base64`."""
+    value: msgspec.Raw = _ABSENT  # as it stands in the body: objects of it could fill the memory
+    """Text is the value itself; any other JSON is stored as JSON, with the header `content-type`.
+    What is neither goes into `value_base64`."""
     value_base64: str | None = None
     key: str | None = None
     key_base64: str | None = None
@@ -40,7 +55,28 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A message with an id that was seen within the topic's window is not stored again."""
 
     def value_bytes(self) -> bytes | None:
-        return to_bytes("value", self.value, self.value_base64)
+        raw = bytes(self.value)
+        try:
+            if not self._is_json:
+                return to_bytes("value", _texts.decode(raw) if raw else None, self.value_base64)
+            raw.decode()
+        except (UnicodeDecodeError, msgspec.DecodeError) as exc:
+            raise InvalidInput(f"value: {exc}") from None
+        if self.value_base64 is not None:
+            raise InvalidInput("give value or value_base64, not both")
+        return raw
+
+    @property
+    def _is_json(self) -> bool:
+        """Whether the value is neither text nor absent."""
+        return bytes(memoryview(self.value)[:1]) not in (b"", b'"', b"n")
+
+    def header_bytes(self) -> dict[str, bytes | None]:
+        headers = headers_to_bytes(self.headers)
+        if not self._is_json:
+            return headers
+        named: dict[str, bytes | None] = with_content_type(headers)
+        return named
 
     def key_bytes(self) -> bytes | None:
         return to_bytes("key", self.key, self.key_base64)

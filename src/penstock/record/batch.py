@@ -21,6 +21,7 @@ from penstock.record.columns import (
     header_pairs,
     int64s,
 )
+from penstock.record.json_values import ReadablePayload
 from penstock.record.schema import (
     BITS,
     FIELDS,
@@ -42,7 +43,7 @@ _VALUES_ALONE = schema_of(_VALUE)
 _PLACE = BITS["offset"] | BITS["id"]
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class Message(msgspec.Struct, ReadablePayload, frozen=True, gc=False):
     """One message, made from its batch when somebody asks for it."""
 
     offset: int

@@ -201,7 +201,7 @@ class BenchStream:
         """Whether there is a message that may begin."""
         now_ns = self._clock.monotonic_ns()
         if self._message is None:
-            self._message = self._stream.next(timeout_s=0)
+            self._message = self._stream.next(wait=0)
             if self._message is None:
                 return False
             self._attempt = 0

@@ -186,7 +186,8 @@ class Blocking:
 
     def __iter__(self) -> Iterator[Any]:
         if not hasattr(self._target, "__aiter__"):
-            yield from self._target
+            for item in self._target:
+                yield self._answer(item)
             return
         items = self._target.__aiter__()
         while True:

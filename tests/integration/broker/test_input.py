@@ -77,8 +77,8 @@ def test_a_wrong_setting_says_what_is_allowed(
     "how",
     [
         {"value": 5},
-        {"value": ["a"]},
-        {"value": {"a": 1}},
+        {"value": {"a"}},
+        {"value": {"a": object}},
         {"key": 5},
         {"headers": "x"},
         {"headers": {"a": 5}},
@@ -88,6 +88,7 @@ def test_a_wrong_setting_says_what_is_allowed(
         {"priority": 5},
         {"priority": -1},
         {"priority": 2.5},
+        {"priority": True},
         {"priority": None},
         {"ttl": "1 hour"},
         {"ttl": -1},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -453,7 +454,7 @@ def test_the_stats_of_many_topics_take_few_requests(
         ("POST", "/v1/topics/orders/messages", b"\xff", 400, "invalid_input"),
         ("POST", "/v1/topics/orders/messages", b"[" * 100_000, 400, "invalid_input"),
         ("POST", "/v1/topics/orders/messages", {"valeu": "x"}, 400, "invalid_input"),
-        ("POST", "/v1/topics/orders/messages", {"value": 5}, 400, "invalid_input"),
+        ("POST", "/v1/topics/orders/messages", {"value_base64": 5}, 400, "invalid_input"),
         ("POST", "/v1/topics/orders/messages", {"value": "\ud800"}, 400, "invalid_input"),
         ("POST", "/v1/topics/orders/messages?ttl=1", {"value": "x"}, 400, "invalid_input"),
         ("POST", "/v1/topics/No!/messages", {"value": "x"}, 400, "invalid_input"),
@@ -485,3 +486,62 @@ def test_a_body_without_its_type_is_refused(orders: Http) -> None:
             "POST", "/v1/topics/orders/messages", b'{"value": "x"}', content_type=kind
         )
         assert answer.code == "unsupported_media_type"
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        ({"id": 1, "of": [None, True]}, b'{"id": 1, "of": [null, true]}'),  # as it was written
+        ([], b"[]"),
+        (7, b"7"),
+        (1.5, b"1.5"),
+        (False, b"false"),
+    ],
+)
+def test_a_value_may_be_any_json(http: Http, ps: Any, value: Any, stored: bytes) -> None:
+    http.ask("PUT", "/v1/topics/orders")
+    path = "/v1/topics/orders/messages"
+    assert http.post(path, {"value": value}).status == 201
+    own = {"value": value, "headers": {"Content-Type": "x/y"}}
+    assert http.post(path, {"messages": [own, {"value": "text"}, {"value": None}]}).status == 201
+    got = [(m.value, m.headers) for m in ps.peek("orders", partition=0)]
+    assert got == [
+        (stored, {"content-type": b"application/json"}),
+        (stored, {"Content-Type": b"x/y"}),
+        (b"text", {}),
+        (None, {}),
+    ]
+    both = http.post(path, {"value": value, "value_base64": "eA=="})
+    assert both.code == "invalid_input"
+
+
+def test_a_value_that_is_nested_too_deep_is_refused(http: Http) -> None:
+    http.ask("PUT", "/v1/topics/orders")
+    for deep in (b"[" * 100_000, b'{"a":' * 5_000, b"[" * 2_000 + b"]" * 2_000):
+        answer = http.ask("POST", "/v1/topics/orders/messages", b'{"value":' + deep + b"}")
+        assert answer.code == "invalid_input"
+
+
+@pytest.mark.parametrize(
+    "value", [b'"\xff"', b'{"a":"\xff"}', b'[1,"\xc3"]', b"[1,]", b"nul", b"01"]
+)
+def test_a_value_that_is_no_json_is_refused(http: Http, value: bytes) -> None:
+    http.ask("PUT", "/v1/topics/orders")
+    answer = http.ask("POST", "/v1/topics/orders/messages", b'{"value":' + value + b"}")
+    assert answer.code == "invalid_input"
+
+
+def test_a_value_with_a_million_parts_takes_no_more_memory_than_its_bytes(
+    http: Http, ps: Any
+) -> None:
+    http.ask("PUT", "/v1/topics/orders")
+    value = b"[" + b"[]," * 1_000_000 + b"[]]"
+    tracemalloc.start()
+    try:
+        answer = http.ask("POST", "/v1/topics/orders/messages", b'{"value":[' + value + b"]}")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert answer.status == 201
+    assert peak < 40 << 20  # as objects it would be 64 MB and more
+    assert ps.peek("orders", partition=0)[0].value == b"[" + value + b"]"

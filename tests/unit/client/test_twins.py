@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from penstock.client.async_producer import AsyncProducer
 from penstock.client.client import AsyncClient, Client
 from penstock.client.dead_letters import AsyncDeadLetters, DeadLetters
-from penstock.client.producer import AsyncProducer, Producer
+from penstock.client.producer import Producer
 from penstock.client.received import (
     AsyncReceivedBatch,
     AsyncReceivedMessage,

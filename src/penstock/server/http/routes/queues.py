@@ -66,6 +66,8 @@ def receive(call: HttpRequest) -> Any:
         body.consumer,
         body.partition,
     )
+    if body.start == "latest":
+        call.api.begin_at_end(call.topic, call.group)
     if body.max_messages > _LOOP_MESSAGES or _goes_aside(call):
         return _receive_aside(call, wanted, wait_s)
     if body.ack is None:
