@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 
 from penstock.clock import Clock, SystemClock
 from penstock.config import LogConfig
@@ -31,6 +32,8 @@ class LocalEngine:
         self.clock = clock or SystemClock()
         self.files = files or DiskFiles()
         self._committer = committer
+        self.before_release: Callable[[], None] = lambda: None
+        """Called while the folder is still locked, when nothing is written to it any more."""
         try:
             self.files.make_folder(self.folder)
             self._lock = self.files.lock(self.folder, owner or _this_process())
@@ -66,6 +69,7 @@ class LocalEngine:
         self.files.remove_folder(self._path(prefix))
 
     def close(self) -> None:
+        self.before_release()
         self._lock.release()
 
     def _path(self, name: str) -> str:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import socket
 import stat
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -336,6 +334,32 @@ def test_a_socket_that_a_killed_owner_left_is_replaced(tmp_path: Path) -> None:
         assert third.topics() == ["orders"]
 
 
+def test_nobody_waits_for_a_killed_owner_of_a_folder_that_somebody_has_alone(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "data"
+    with owner(folder) as first:
+        first.kill()
+        first.wait()
+    with penstock.connect(folder, exclusive=True), pytest.raises(DataFolderInUse):
+        penstock.connect(folder)
+
+
+def test_who_connects_while_the_owner_closes_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.client.folder.opening._LISTENS_WITHIN_S", 0.0)
+    first = penstock.connect(tmp_path)
+    first.link._before_close()  # it listens no longer, and has not let go of the folder yet
+    with ThreadPoolExecutor(1) as threads:
+        connecting = threads.submit(penstock.connect, tmp_path)
+        with pytest.raises(TimeoutError):
+            connecting.result(0.2)
+        first.close()
+        with connecting.result(20) as second:
+            assert is_owner(second)
+
+
 def test_a_path_that_is_too_long_for_a_socket(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 100) / ("y" * 100)
     with penstock.connect(folder) as first, penstock.connect(folder) as second:
@@ -377,7 +401,7 @@ def test_more_connections_than_there_are_threads_wait(
         first.create_topic("orders")
         clients = [opened.enter_context(penstock.connect(tmp_path)) for _ in range(2)]
         with pytest.raises(DataFolderInUse):
-            penstock.connect(tmp_path)
+            penstock.connect(tmp_path, retry_for="100ms")
         clients[0].close()
         with penstock.connect(tmp_path) as another:
             assert another.topics() == ["orders"]
@@ -582,22 +606,3 @@ def test_a_hundred_owners_are_killed(tmp_path: Path) -> None:
     sharers = kill_owners(tmp_path / "data", 100)
     print(f"\n100 owners killed: {len(sharers.values('published')):,} messages confirmed, ", end="")
     print(f"{len(sharers.values('acked')):,} acked")
-
-
-@pytest.mark.torture
-def test_a_folder_of_a_gigabyte_is_taken_over_in_two_seconds(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    with owner(folder) as first, penstock.connect(folder) as second:
-        batch = [os.urandom(1000)] * 10_000
-        for _ in range(100):
-            second.publish_batch("orders", batch)
-        size = sum(path.stat().st_size for path in folder.rglob("*.log"))
-        assert size > 1_000_000_000
-        first.kill()
-        began = time.monotonic()
-        second.publish("orders", b"x")
-        took_s = time.monotonic() - began
-        assert is_owner(second)
-    shutil.rmtree(folder)
-    print(f"\ntaken over in {took_s:.2f} s, {size / 1e9:.2f} GB")
-    assert took_s < 2

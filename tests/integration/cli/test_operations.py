@@ -160,7 +160,8 @@ def test_a_server_starts_and_stops_in_order(tmp_path: Path) -> None:
     url = line["message"].removeprefix("listening on ")
     with urllib.request.urlopen(f"{url}/healthz", timeout=30) as answer:
         assert answer.status == 200
-    in_use = run("topic", "list", "--data", tmp_path / "data")
+    assert run("topic", "list", "--data", tmp_path / "data").code == 0  # through its socket
+    in_use = run("serve", "--data", tmp_path / "data", "--port", "0")
     assert in_use.code == 4
     assert url in in_use.err
     port = url.rpartition(":")[2]

@@ -59,6 +59,11 @@ def is_listening(folder: str) -> bool:
     return True
 
 
+def has_socket(folder: str) -> bool:
+    """Whether there is an owner that shares the folder, or one was killed."""
+    return os.path.exists(os.path.join(folder, SOCKET_FILE))
+
+
 def remove(folder: str) -> None:
     with suppress(OSError):
         os.unlink(os.path.join(folder, SOCKET_FILE))

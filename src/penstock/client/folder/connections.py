@@ -21,7 +21,7 @@ from penstock.client.repeating import AnswerLost
 from penstock.errors import BrokerClosed, Unavailable
 from penstock.forks import abandon_in_children
 
-_IDLE_MAX = 32
+_IDLE_MAX = 8  # an owner has a limited number for all
 _READ_BYTES = 256 << 10
 
 

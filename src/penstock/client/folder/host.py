@@ -77,7 +77,6 @@ class Host:
         with self._lock:
             self._closed = True
             guests = list(self._guests.values())
-        address.remove(self._folder)
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         if self._thread is not None:
@@ -139,7 +138,11 @@ class Host:
             guest = _Guest(self, link, sock)
             self._guests[sock.fileno()] = guest
             self._poller.register(sock, select.EPOLLRDHUP)
-        guest.thread.start()
+        try:
+            guest.thread.start()
+        except RuntimeError as exc:  # there are as many threads as there may be
+            _logger.warning("another process cannot connect: %s", exc)
+            self.left(guest)
 
     def _hung_up(self, fd: int) -> None:
         with self._lock, suppress(OSError):
@@ -149,14 +152,18 @@ class Host:
                 guest.gone.fire()
 
     def left(self, guest: _Guest) -> None:
-        with self._lock, suppress(OSError, ValueError):
-            del self._guests[guest.sock.fileno()]
-            guest.sock.close()  # under the lock: its number may be given to another at once
+        with self._lock:  # the number of the socket may be given to another at once
+            self._guests.pop(guest.sock.fileno(), None)
+            with suppress(OSError, ValueError):  # it is not watched any more
+                self._poller.unregister(guest.sock)
+            guest.sock.close()
 
 
 def open_shared(engine: LocalEngine, config: BrokerConfig) -> tuple[Broker, Host]:
     """A broker on a folder that was just locked, and who answers for it to other processes."""
     host = Host(engine.folder)
+    # Last of all: as long as it lies there, those who connect know that they only have to wait.
+    engine.before_release = lambda: address.remove(engine.folder)
     try:
         return Broker(engine, config), host
     except BaseException:

@@ -255,11 +255,11 @@ class FolderLink(Link):
         """The result, and whether an earlier attempt may have been carried out. `topic` is made if
         it is missing and topics are made on demand."""
         patience = _Patience(self._retry_for_s if retry_for_s is None else retry_for_s)
-        lost = False
+        lost = begun = False
         while True:
             link = self._link
             try:
-                return (yield from attempt(link)), lost
+                return (yield from attempt(link)), lost or begun
             except PenstockError as exc:
                 error = exc
             if isinstance(error, TopicNotFound) and topic is not None and self._auto_create:
@@ -271,9 +271,10 @@ class FolderLink(Link):
                 is_told = isinstance(error, BrokerClosed)
                 raise error if is_told else BrokerClosed("the client was closed") from error
             if link is not self.socket or not (is_gone or error.retriable):
-                error.repeated = lost
+                error.repeated = lost or begun
                 raise error
-            lost = lost or isinstance(error, AnswerLost) or not isinstance(error, Unavailable)
+            lost = lost or isinstance(error, AnswerLost | BrokerClosed)
+            begun = begun or not isinstance(error, Unavailable)  # it may have got somewhere
             if lost and not repeatable:
                 raise Unavailable(f"{error}; whether it was done is not known") from error
             if is_gone:
