@@ -604,3 +604,19 @@ def test_a_delayed_message_whose_move_a_power_cut_took_is_moved_again() -> None:
         assert len(survivor.receive()) == 1
         assert survivor.receive() == []
     assert lost
+
+
+def test_what_was_synced_on_demand_survives_a_power_cut_whatever_the_policy() -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": "never"})
+    shop.broker.publish(TOPIC, Batch.build([b"one"]))
+    shop.broker.publish(TOPIC, Batch.build([b"two"]))
+    (held,) = shop.receive()
+    shop.broker.ack(TOPIC, 0, "billing", held.nonce, None)
+    due_us = shop.clock.wall_ns() // 1000 + 1_000_000
+    shop.broker.delay(TOPIC, Batch.build([b"late"]), due_us)
+    shop.broker.sync("default")
+    for seed in range(8):
+        survivor = Shop(shop.files.crash(Random(seed)))
+        survivor.wait(HOUR_S)
+        assert everything(survivor, "billing") == [b"late", b"two"]

@@ -165,6 +165,7 @@ def test_the_table_of_limits_is_true() -> None:
         "length of a message: key, value and headers": (
             f"{size(given.message_bytes_max)}, at most {size(settings.MESSAGE_BYTES_MAX)}"
         ),
+        "name of a consumer": f"{broker.CONSUMER_LENGTH_MAX} characters",
         "what is kept of an error text": f"{broker.ERROR_LENGTH_MAX} characters",
         "weights of the lanes": ", ".join(map(str, WEIGHTS)),
         "a lane is boosted after": ms(given.boost_after_ms),

@@ -300,6 +300,10 @@ class Api:
             at=at,
         )
 
+    def sync(self, call: calls.Sync) -> None:
+        topic_name("any", call.namespace)
+        self._broker.sync(call.namespace)
+
     # Messages.
 
     def peek(self, call: calls.Peek) -> MessagePage:

@@ -495,6 +495,14 @@ class Broker:
                 partition.trim_to(partition.log.end)
         return purged + topic.delays.purge()
 
+    def sync(self, namespace: str) -> None:
+        """Make durable all that was done in a namespace before, whatever the policies say."""
+        self._check_open()
+        for topic in self.open_topics():  # the others were synced when they were closed
+            if topic.name.namespace == namespace:
+                topic.sync()
+        self.streams.sync()
+
     def compact(self, name: TopicName) -> Compacted:
         """Drop what may go, and rewrite files without what nobody needs, now."""
         topic = self.topic(name, create=False)

@@ -231,6 +231,9 @@ class Streams:
 
     # What the broker calls.
 
+    def sync(self) -> None:
+        self._journal.log.sync()
+
     def opened(self, topic: Topic) -> None:
         """A topic is opened, and nobody uses it yet. What a power cut took from its end will be
         there again, as other messages: the groups have to read those."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from itertools import count
+from itertools import count, pairwise
 from typing import TypeAlias
 
 import mmh3
@@ -33,6 +33,9 @@ from penstock.record.writing import check_frame, check_messages
 
 DEDUP_HEADER = "penstock-dedup-id"
 PARTITION_MISSING = "an idempotent producer numbers messages by partition: name it"
+
+SPREAD_ROWS = 1000
+"""A batch without keys is spread over partitions in runs of no fewer messages."""
 
 _Part: TypeAlias = tuple[int, range | list[int], Batch]
 """What goes to one partition: its number, and messages with their rows in the batch."""
@@ -207,6 +210,15 @@ class Topic:
         if self.dedup is not None:
             self.dedup.window_ns = settings.dedup_window_ms * 1_000_000
 
+    def sync(self) -> None:
+        """Messages, what became of them, and delays: all that is here lasts from now on."""
+        for partition in self.partitions:
+            partition.log.sync()
+            partition.journal.log.sync()
+        for pair in self.delays.logs():
+            for log in pair:
+                log.sync()
+
     def checkpoint(self) -> None:
         """Write down the state of every partition, so that the next start is quick."""
         self.delays.ordered()
@@ -314,7 +326,7 @@ class Topic:
         turn = next(self._turn) if call is None else call.caller + call.number
         turn %= partitions
         if not batch.columns & BITS["key"]:
-            return [(turn, rows, batch)]
+            return self._spread(batch, turn)
         target = np.fromiter(
             (
                 turn if key is None else mmh3.hash(key, signed=False) % partitions
@@ -330,6 +342,19 @@ class Topic:
                 return [(number, rows, batch)]
             parts.append((number, chosen.tolist(), batch.take(chosen)))
         return parts
+
+    def _spread(self, batch: Batch, turn: int) -> list[_Part]:
+        """Messages without keys: all to the partition whose turn it is, or, if there are many, each
+        run of them to the next one."""
+        partitions, rows = len(self.partitions), len(batch)
+        runs = min(partitions, rows // SPREAD_ROWS)
+        if runs <= 1:
+            return [(turn, range(rows), batch)]
+        ends = [rows * nth // runs for nth in range(runs + 1)]
+        return [
+            ((turn + nth) % partitions, range(start, end), batch.slice(start, end - start))
+            for nth, (start, end) in enumerate(pairwise(ends))
+        ]
 
 
 def check_partition(name: TopicName, number: object, partitions: int) -> None:

@@ -101,6 +101,11 @@ class Topics(SyncCalls):
         call = calls.AlterTopic(**self._topic(topic), settings=plain_settings(settings))
         return self._ask(call).settings
 
+    def sync(self) -> None:
+        """Make durable all that was done in this client's namespace before, whatever the fsync
+        policies of its topics say."""
+        self._ask(calls.Sync(namespace=self._namespace))
+
     def compact(self, topic: str) -> Compacted:
         """Rewrite the files of a topic without what nobody needs any more: messages that expired,
         that every group has done where the topic keeps only others, or that a later one of their
@@ -196,6 +201,11 @@ class AsyncTopics(AsyncCalls):
         """Change settings, or add partitions, while it is in use."""
         call = calls.AlterTopic(**self._topic(topic), settings=plain_settings(settings))
         return (await self._ask(call)).settings
+
+    async def sync(self) -> None:
+        """Make durable all that was done in this client's namespace before, whatever the fsync
+        policies of its topics say."""
+        await self._ask(calls.Sync(namespace=self._namespace))
 
     async def compact(self, topic: str) -> Compacted:
         """Rewrite the files of a topic without what nobody needs any more: messages that expired,

@@ -179,6 +179,11 @@ class DescribePartition(TopicCall[PartitionBounds], frozen=True, kw_only=True):
     """Also tell the offset at this position."""
 
 
+@_asked("POST", "/sync", "publish", tag="topics", repeatable=True)
+class Sync(Call[None], frozen=True, kw_only=True):
+    """Make durable, whatever the fsync policies say, all that was done in a namespace before."""
+
+
 # Messages.
 
 

@@ -304,3 +304,25 @@ def test_a_full_disk_refuses_messages_and_lets_work_go_on(world: World) -> None:
     room["bytes"] = 1 << 30
     ps.publish("orders", b"c")
     assert values(ps.receive("orders", "g")) == [b"c"]
+
+
+def test_a_large_batch_without_keys_is_spread_over_the_partitions(ps: Any) -> None:
+    ps.create_topic("orders", partitions=4)
+    sent = [b"%d" % n for n in range(4000)]
+    placed = list(ps.publish_batch("orders", sent))
+    assert [p.end for p in ps.stats("orders").partitions] == [1000] * 4
+    for nth in (0, 999, 1000, 3999):
+        where = placed[nth]
+        (found,) = ps.peek("orders", partition=where.partition, at=where.offset, limit=1)
+        assert (found.value, found.id) == (sent[nth], where.id)
+    assert len({each.partition for each in ps.publish_batch("orders", sent[:1999])}) == 1
+
+
+def test_all_that_was_done_can_be_made_durable_at_once(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", fsync="never", partitions=2)
+    ps.publish_batch("orders", [b"x"] * 10)
+    ps.sync()
+    assert [p.durable_end for p in ps.stats("orders").partitions] == [
+        p.end for p in ps.stats("orders").partitions
+    ]

@@ -114,6 +114,26 @@ def test_dead_letters_are_listed_shown_redriven_and_purged(orders: Shell) -> Non
     assert orders("dlq", "redrive", "orders", "--all", "--json").json["redriven"] == 0
 
 
+def test_a_letter_is_redriven_to_its_group_or_to_all(orders: Shell) -> None:
+    orders("publish", "orders", "bad", "worse")
+    with connect(orders) as ps:
+        ps.receive_batch("orders", "archive", 2).ack()
+        for m in ps.receive("orders", "billing", 2):
+            m.reject(f"{m.value.decode()} order")
+    orders("dlq", "redrive", "orders", "--error", "bad")
+    orders("dlq", "redrive", "orders", "--error", "worse", "--to", "topic")
+    assert orders("consume", "orders", "-g", "billing").lines == ["bad", "worse"]
+    assert orders("consume", "orders", "-g", "archive").lines == ["worse"]
+    assert "--to" in orders("dlq", "redrive", "orders", "--all", "--to", "nobody", code=2).err
+
+
+def test_a_topic_is_compacted(orders: Shell) -> None:
+    orders("publish", "orders", *[str(n) for n in range(100)], "--ttl", "1ms")
+    saved = orders("topic", "compact", "orders", "--json").json
+    assert (saved["topic"], saved["bytes_freed"] > 0) == ("orders", True)
+    assert "segments removed, " in orders("topic", "compact", "orders").text
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
