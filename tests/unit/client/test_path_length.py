@@ -22,8 +22,6 @@ SRC = str(Path(penstock.__file__).parent)
 
 PUBLISH_MAX = 37
 RECEIVE_MAX = 70
-PUBLISH_GOAL = 15
-RECEIVE_GOAL = 25
 
 _WARM_UP = 20
 
@@ -87,18 +85,6 @@ def test_a_publish_passes_no_more_functions_than_before(ps: Client) -> None:
 def test_a_receive_passes_no_more_functions_than_before(ps: Client) -> None:
     path = receive_path(ps)
     assert len(path) <= RECEIVE_MAX, show(path)
-
-
-@pytest.mark.xfail(reason="the path is still longer than it is meant to be")
-def test_a_publish_is_as_short_as_it_is_meant_to_be(ps: Client) -> None:
-    path = publish_path(ps)
-    assert len(path) <= PUBLISH_GOAL, show(path)
-
-
-@pytest.mark.xfail(reason="the path is still longer than it is meant to be")
-def test_a_receive_is_as_short_as_it_is_meant_to_be(ps: Client) -> None:
-    path = receive_path(ps)
-    assert len(path) <= RECEIVE_GOAL, show(path)
 
 
 if __name__ == "__main__":
