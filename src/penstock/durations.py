@@ -19,7 +19,7 @@ _UNITS_NS = {
     "h": 3600 * 1_000_000_000,
     "d": 86400 * 1_000_000_000,
 }
-_NS_MAX = 100 * 365 * 86_400 * 1_000_000_000
+_NS_MAX = 10_000 * 365 * 86_400 * 1_000_000_000  # and as microseconds still a 64-bit number
 _SECONDS_MAX = 1e12  # no duration is longer than 30,000 years
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(us|ms|s|m|h|d)")
 _ALLOWED = 'a duration is a string such as "250ms", "30s", "1h30m" or "7d", a timedelta, or seconds'
@@ -44,7 +44,7 @@ def parse_ns(value: Duration, name: str = "duration") -> int:
     if ns < 0:
         raise InvalidInput(f"{name} is {value!r}; it must not be negative")
     if ns > _NS_MAX:
-        raise InvalidInput(f"{name} is {value!r:.100}; it must be at most 100 years")
+        raise InvalidInput(f"{name} is {value!r:.100}; it must be at most 10,000 years")
     return ns
 
 

@@ -81,14 +81,15 @@ def test_what_every_group_has_done_goes_from_between_what_some_have_not(world: W
     ps.create_topic("orders", segment_bytes=4096, retention_mode="consumed")
     for n in range(100):
         ps.publish("orders", b"%03d" % n + b"x" * 100)
-    for group in ("a", "b"):
-        _first, *others = ps.receive("orders", group, 100, visibility="2h")
-        for message in others[: 90 if group == "a" else 80]:
+    for group, count in (("a", 91), ("b", 81)):
+        _first, *others = ps.receive("orders", group, count, visibility="2h")
+        for message in others:
             message.ack()
     size_bytes = ps.stats("orders").size_bytes
     world.pass_(120)
     assert ps.stats("orders").size_bytes < size_bytes / 2
     world.pass_(7200)
+    ps = world.restart()  # so that what was read before is read again
     left = {value[:3] for value in take(ps, group="b")}
     assert left == {b"000", *(b"%03d" % n for n in range(81, 100))}
     assert len(take(ps, group="a")) == 10
