@@ -28,21 +28,21 @@ BROKER_BUGS = [
     # What is withheld from whom.
     Bug(
         "letters that are gone are delivered to groups that come later",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "            self.queues[group] = queue\n            self._withhold(group)\n",
         "            self.queues[group] = queue\n",
         "tests/integration/broker/test_redrive.py",
     ),
     Bug(
         "a restart forgets whom a redriven message is for",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "            elif header.producer_id == REDRIVEN:\n",
         "            elif False:\n",
         CRASHES,
     ),
     Bug(
         "a checkpoint forgets whom redriven messages are for",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "            redriven = self.redriven.snapshot()\n",
         "            redriven = {}\n",
         "tests/integration/broker/test_redrive.py",

@@ -15,7 +15,7 @@ STORED_ONCE = "tests/integration/server/test_stored_once.py"
 CLIENT_BUGS = [
     Bug(
         "a call that is made again after a restart is stored again",
-        "broker/ledgered.py",
+        "broker/ledgered_partition.py",
         "            elif header.producer_id <= -CALLER_MIN:",
         "            elif header.producer_id > 0:",
         f"{STORED_ONCE}::test_a_call_that_is_made_again_after_a_restart_is_stored_once",

@@ -20,7 +20,7 @@ from penstock.client.client import Client
 
 SRC = str(Path(penstock.__file__).parent)
 
-PUBLISH_MAX = 37
+PUBLISH_MAX = 38
 RECEIVE_MAX = 70
 
 _WARM_UP = 20
