@@ -58,11 +58,8 @@ CLIENT_BUGS = [
     Bug(
         "a batch that is sent again gets new numbers, and is stored twice",
         "client/producer.py",
-        "                yield Pause(self._config.retry_backoff_ms * 2**attempt / 1000)\n",
-        """\
-                yield Pause(self._config.retry_backoff_ms * 2**attempt / 1000)
-                producer = ProducerSequence(identity.producer_id, attempt + 1, 0)
-""",
+        "                **known_by,\n",
+        "                producer=ProducerSequence(random.getrandbits(62) + 1, 0, 0),\n",
         LOST_ANSWER,
     ),
     Bug(

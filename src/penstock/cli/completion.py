@@ -11,6 +11,7 @@ import typer
 import penstock
 from penstock.cli.session import Where, find_where
 from penstock.errors import PenstockError
+from penstock.model.catalog import read_catalog
 
 _PATIENCE = "1s"  # nobody waits longer for the tab key
 
@@ -34,8 +35,9 @@ def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _of_folder(where: Where) -> list[str]:
-    """From the names of its folders: the data folder may be in use."""
-    return os.listdir(os.path.join(where.target, "topics", where.namespace))
+    """From its catalog, without a broker: the data folder may be in use."""
+    topics = read_catalog(where.target).topics
+    return [name.topic for name in topics if name.namespace == where.namespace]
 
 
 def _of_server(where: Where, url: str) -> list[str]:

@@ -97,7 +97,8 @@ def _either(text: bytes, number: int) -> NewMessage | bytes:
     fields = _decoded(text, number)
     if isinstance(fields, dict):
         consumed = fields.keys() >= _ALWAYS
-        if consumed or "value" in fields or "value_base64" in fields:
+        is_text = isinstance(fields.get("value", ""), str | None)
+        if consumed or (is_text and ("value" in fields or "value_base64" in fields)):
             with suppress(msgspec.ValidationError):
                 message = _of_fields(fields)
                 if consumed:
@@ -120,6 +121,9 @@ def _message(text: bytes, number: int) -> NewMessage:
         ) from None
 
 
+_messages = msgspec.json.Decoder(NewMessage)
+
+
 def _of_fields(fields: object) -> NewMessage:
     if not isinstance(fields, dict):
         raise InvalidInput("an object is wanted")
@@ -127,7 +131,8 @@ def _of_fields(fields: object) -> NewMessage:
         fields = {k: v for k, v in fields.items() if k not in (*_PLACE, "expires_at_us")}
     elif "value" not in fields and "value_base64" not in fields:
         raise InvalidInput("there is no field 'value' or 'value_base64'")
-    return msgspec.convert(fields, NewMessage)
+    # A message keeps the JSON of its value as it stands.
+    return _messages.decode(msgspec.json.encode(fields))
 
 
 def _value(text: bytes, decoded: object) -> bytes:

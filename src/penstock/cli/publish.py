@@ -22,7 +22,7 @@ from penstock.cli.units import moment
 from penstock.errors import InvalidInput
 from penstock.model.messages import NewMessage
 from penstock.model.published import Delayed
-from penstock.model.values import headers_to_bytes, parse_time
+from penstock.model.values import parse_time
 from penstock.record.batch import Batch
 
 EXAMPLES = """
@@ -179,7 +179,7 @@ def _own_options(message: NewMessage) -> dict[str, Any]:
     """What one message of a file says for itself."""
     found = {
         "key": message.key_bytes(),
-        "headers": headers_to_bytes(message.headers) or None,
+        "headers": message.header_bytes() or None,
         "priority": message.priority,
         "ttl": message.ttl,
         "delay": message.delay,

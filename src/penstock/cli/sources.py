@@ -23,7 +23,6 @@ from penstock.cli.documents import (
 from penstock.cli.tables import encode
 from penstock.errors import InvalidInput
 from penstock.model.messages import NewMessage
-from penstock.model.values import headers_to_bytes
 from penstock.record.batch import Batch
 
 _CHUNK_BYTES = 1 << 20
@@ -151,7 +150,7 @@ def _message_chunk(messages: list[NewMessage]) -> Chunk:
     return Chunk(
         [m.value_bytes() for m in together],
         keys=_any([m.key_bytes() for m in together]),
-        headers=_any([headers_to_bytes(m.headers) or None for m in together]),
+        headers=_any([m.header_bytes() or None for m in together]),
         priorities=[m.priority for m in together],
         dedup_ids=_any([m.dedup_id for m in together]),
         alone=alone,

@@ -5,10 +5,12 @@ The broker writes them; whoever reads a data folder without a broker folds the s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 import msgspec
 
+from penstock.log.log_reader import LogReader
 from penstock.model.names import TopicName
 from penstock.model.settings import TopicSettings
 
@@ -73,3 +75,17 @@ class CatalogState:
 
 def encode_entry(entry: CatalogEntry) -> bytes:
     return _encoder.encode(entry)
+
+
+def read_catalog(folder: str, log: LogReader | None = None) -> CatalogState:
+    """What the catalog of a data folder says, whoever works on it. `log` is its reader, if there is
+    one from before. Raises LogNotFound where there is no catalog."""
+    log = log or LogReader.open(os.path.join(folder, CATALOG_LOG))
+    log.refresh()
+    entries: list[bytes] = []
+    offset = log.start
+    while offset < log.end:
+        read = log.read(offset)
+        entries += [value for batch in read for value in batch.values.to_pylist()]
+        offset = read.next_offset
+    return CatalogState(entries)

@@ -33,7 +33,8 @@ _texts = msgspec.json.Decoder(str | None)
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A message to publish."""
 
-    value: msgspec.Raw = _ABSENT  # as it stands in the body: objects of it could fill the memory
+    # As it stands in the body: objects of it could fill the memory.
+    value: msgspec.Raw = msgspec.field(default_factory=lambda: _ABSENT)
     """Text is the value itself; any other JSON is stored as JSON, with the header `content-type`.
     What is neither goes into `value_base64`."""
     value_base64: str | None = None

@@ -12,7 +12,7 @@ from penstock.log.files import DiskFiles
 from penstock.log.format_version import check_version
 from penstock.log.log_reader import LogReader
 from penstock.log.reader import Int64s
-from penstock.model.catalog import CATALOG_LOG, CatalogState
+from penstock.model.catalog import CATALOG_LOG, read_catalog
 from penstock.model.names import TopicName
 from penstock.model.settings import TopicSettings
 from penstock.spark.bounds import DurableRange
@@ -82,17 +82,9 @@ class DataFolder:
         try:
             if self._catalog is None:
                 self._catalog = LogReader.open(os.path.join(self.path, CATALOG_LOG))
-            self._catalog.refresh()
+            return read_catalog(self.path, self._catalog).topics
         except LogNotFound:
             return {}
-        log = self._catalog
-        entries: list[bytes] = []
-        offset = log.start
-        while offset < log.end:
-            read = log.read(offset)
-            entries += [value for batch in read for value in batch.values.to_pylist()]
-            offset = read.next_offset
-        return CatalogState(entries).topics
 
     def _partitions(self, topic: str) -> range:
         settings = self._topics().get(TopicName(*self._place(topic)))

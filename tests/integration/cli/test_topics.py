@@ -22,8 +22,8 @@ def test_a_topic_from_creation_to_deletion(sh: Shell) -> None:
     assert sh("topic", "list", "--json").json["topics"][0]["messages"] == 3
 
     altered = sh("topic", "alter", "orders", "partitions=3", "ttl=null", "max_retries=null")
-    assert "partitions           3" in altered.lines
-    assert "ttl                  null" in altered.lines
+    assert ["partitions", "3"] in [line.split() for line in altered.lines]
+    assert ["ttl", "null"] in [line.split() for line in altered.lines]
     assert "max_retries          null" in altered.lines
 
     described = sh("topic", "describe", "orders", "--json").json

@@ -54,6 +54,8 @@ from penstock.wire.json_forms import FetchedView, MessagePageView, fetched_of, f
 
 T = TypeVar("T")
 
+_DELAY_NS_MAX = 1 << 62
+
 
 class SocketLink(Link):
     retries = False
@@ -134,7 +136,9 @@ class SocketLink(Link):
             raise InvalidInput("give delay or deliver_at, not both")
         delay_ns = at_us = None
         if delay is not None:
-            delay_ns = parse_ns(delay, "delay")
+            delay_ns = min(
+                parse_ns(delay, "delay"), _DELAY_NS_MAX
+            )  # the broker says what is allowed
         elif isinstance(deliver_at, np.ndarray):
             if len(deliver_at) != len(batch):
                 raise InvalidInput(f"{len(batch)} messages, but {len(deliver_at)} of deliver_at")

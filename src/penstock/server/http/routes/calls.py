@@ -69,17 +69,16 @@ def _shapes(
     """How the query is parsed, and how the body is parsed and described."""
     if route.body is not None:
         rest = {name: field for name, field in others.items() if name != route.body}
-        return _struct(kind, "Options", rest), dict[str, Any], SETTINGS_SCHEMA
+        return _struct(kind, "Options", rest) if rest else None, dict[str, Any], SETTINGS_SCHEMA
     if route.method in ("GET", "DELETE"):
-        return _struct(kind, "Options", others), None, None
+        return _struct(kind, "Options", others) if others else None, None, None
+    # Also where it is empty: every POST has to say what it brings, which a web page cannot.
     body = _struct(kind, "", others)
     return None, body, body
 
 
-def _struct(kind: type[Call[Any]], suffix: str, fields: dict[str, Any]) -> type | None:
+def _struct(kind: type[Call[Any]], suffix: str, fields: dict[str, Any]) -> type:
     """Some fields of a call as a struct of their own."""
-    if not fields:
-        return None
     described: list[Any] = []
     for name, field in fields.items():
         if field.default_factory is not msgspec.NODEFAULT:
