@@ -232,7 +232,8 @@ class Shop:
         time.sleep(2.0)  # somebody reads them, and understands
         self.rates["XAU"] = 2300.0
         dead = self.ps.dead_letters("orders")
-        redriven = dead.redrive(where=lambda letter: letter.reason == "max_retries")
+        # To the topic, not to the tills alone: the auditor reads them, too.
+        redriven = dead.redrive(where=lambda letter: letter.reason == "max_retries", to="topic")
         purged = dead.purge(where=lambda letter: letter.reason == "rejected")
         tell("triaged", redriven=redriven, purged=purged)
 
