@@ -1,17 +1,16 @@
-"""Calls as HTTP requests, there and back."""
+"""Calls as the HTTP requests that a client makes of them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from penstock.errors import InvalidInput
-from penstock.model.calls import ROUTES, Call, Route
+from penstock.model.calls import ROUTES, Call
 from penstock.model.names import DEFAULT_NAMESPACE, TopicName
 
 CALL_HEADER = "penstock-call"
@@ -69,48 +68,13 @@ def http_call(call: Call[Any]) -> HttpCall:
     return HttpCall(route.method, base + path + query(options), body)
 
 
-def call_of(
-    kind: type[Call[Any]],
-    parameters: Mapping[str, str],
-    options: Mapping[str, str],
-    body: Any,
-) -> Call[Any]:
-    """The call that a request asks for, or InvalidInput: parameters of the path, options of the
-    query, and the JSON body, if it has one."""
-    route, shape = ROUTES[kind], shape_of(kind)
-    fields = _from_text(parameters, shape.types, "path")
-    in_query = shape.others.keys() if shape.has_query(route) else set()
-    for name in options:
-        if name not in in_query:
-            raise InvalidInput(f"query: {name!r:.100} is no parameter of {route.path}")
-    fields |= _from_text(options, shape.types, "query")
-    if route.body is not None:
-        fields[route.body] = {} if body is None else body
-    elif route.method not in ("GET", "DELETE"):
-        if body is not None and not isinstance(body, dict):
-            raise InvalidInput(f"body: an object is wanted, not {type(body).__name__}")
-        for name in body or {}:
-            if name not in shape.others:
-                raise InvalidInput(f"body: Object contains unknown field `{name:.100}`")
-        fields |= body or {}
-    try:
-        call: Call[Any] = msgspec.convert(fields, kind)
-        return call
-    except msgspec.ValidationError as exc:
-        raise InvalidInput(f"{'query' if shape.has_query(route) else 'body'}: {exc}") from None
-
-
 class Shape(NamedTuple):
     """The fields of a call, and where they go."""
 
-    types: dict[str, Any]
     others: dict[str, Any]
     """Fields that are not in the path, with their default values."""
     everywhere: bool
     """Whether it is about all namespaces unless one is named."""
-
-    def has_query(self, route: Route) -> bool:
-        return route.method in ("GET", "DELETE") or route.body is not None
 
 
 @cache
@@ -125,18 +89,7 @@ def shape_of(kind: type[Call[Any]]) -> Shape:
         if field.name not in in_path and field.name != route.body
     }
     (namespace,) = [f for f in msgspec.structs.fields(kind) if f.name == "namespace"]
-    types = get_type_hints(kind, include_extras=True)
-    return Shape(types, others, namespace.default is None)
-
-
-def _from_text(given: Mapping[str, str], types: Mapping[str, Any], where: str) -> dict[str, Any]:
-    found = {}
-    for name, text in given.items():
-        try:
-            found[name] = msgspec.convert(text, types[name], strict=False)
-        except msgspec.ValidationError as exc:
-            raise InvalidInput(f"{where}: {exc} - at `{name}`") from None
-    return found
+    return Shape(others, namespace.default is None)
 
 
 def _text(value: Any) -> Any:
