@@ -25,10 +25,10 @@ ifneq ($(shell test -x $(PY) && cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup test lint format bench torture planted demo docs serve clean lock
+.PHONY: help setup test lint format bench torture orchestration planted demo cluster-demo docs serve clean lock dashboard e2e screenshots
 
 help: ## list the tasks
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv from the lock (quick when nothing changed)
 	@:
@@ -51,6 +51,11 @@ bench: setup ## figures beside those of peers, into bench/results/
 torture: setup ## the long fault campaigns, with counts
 	$(PY) -m pytest -q -s -m torture --timeout 0 tests
 
+orchestration: ## the operators for Airflow and assets for Dagster, in an environment that has both
+	python3 -m venv .venv-orchestration
+	.venv-orchestration/bin/pip install -q 'apache-airflow>=3' dagster pytest pytest-timeout -e '.[spark,remote]'
+	.venv-orchestration/bin/python -m pytest -q tests/orchestration
+
 planted: setup ## plant bugs into copies of the source: the quick tests must catch each
 	$(PY) -m tests.planted
 
@@ -59,14 +64,26 @@ demo: setup ## a queue that is killed and goes on, then its data on Spark; into 
 	$(PY) examples/demo.py --keep demo-output/queue
 	$(PY) examples/pipeline_demo.py --keep demo-output/spark
 
+cluster-demo: setup ## a cluster whose nodes are killed while orders flow; the counts agree
+	$(PY) examples/cluster_demo.py
+
 docs: setup ## the documentation with the Python API reference, as a site in site/
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 
 serve: setup ## run the server on ./data, at http://127.0.0.1:8080 (/docs shows what it can do)
 	$(PY) -m penstock serve --data ./data
 
+dashboard: ## build the dashboard into the package; needs Node 20 and npm
+	cd dashboard && npm ci --silent && npm run --silent build
+
+e2e: setup ## the dashboard in a real Chromium, against a real server
+	$(PY) -m pytest -q -n 0 tests/e2e
+
+screenshots: setup ## take the pictures of the documentation with Chromium, into docs/img/
+	$(PY) -m tests.e2e.screenshots
+
 clean: ## remove .venv, caches and build leftovers
-	rm -rf $(VENV) site .lock-venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) dashboard/node_modules site .lock-venv .venv-orchestration build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name .git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 
 # uv lives in a virtualenv of its own, so that only this task needs it. Pins that still fit are
