@@ -29,6 +29,7 @@ def connect(
     namespace: str = "default",
     auto_create: bool = False,
     exclusive: bool = False,
+    read_only: bool = False,
     api_key: str | None = None,
     timeout: Duration = "30s",
     retry_for: Duration = "30s",
@@ -38,9 +39,10 @@ def connect(
 
     A folder is made if it is not there; `auto_create` makes its topics when they are first used.
     The first process that connects to it owns it, and others work through that; `exclusive` keeps
-    them out. `timeout` is how long an answer may take, `retry_for` for how long what can pass is
-    tried again. For a server: `api_key` (by default PENSTOCK_API_KEY), and a certificate authority
-    of your own.
+    them out. With `read_only` it is looked at and stays as it is: through its owner, or, if there
+    is none, as it is now; what would write raises `ReadOnly`. `timeout` is how long an answer may
+    take, `retry_for` for how long what can pass is tried again. For a server: `api_key` (by default
+    PENSTOCK_API_KEY), and a certificate authority of your own.
 
     Errors are in `penstock.errors`. The client is closed at the end of a `with` block;
     `penstock.aio.connect` is the same for asyncio.
@@ -54,6 +56,7 @@ def connect(
         namespace=namespace,
         auto_create=auto_create,
         exclusive=exclusive,
+        read_only=read_only,
         api_key=api_key,
         timeout=timeout,
         retry_for=retry_for,

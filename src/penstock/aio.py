@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.client.client import AsyncClient
 from penstock.client.connect import ConnectOptions, connect_async
@@ -25,6 +25,14 @@ class _Connecting:
 
     def __await__(self) -> Generator[Any, None, AsyncClient]:
         return connect_async(self._target, self._options).__await__()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"there is no {name} before the client is connected: await "
+                "penstock.aio.connect(...), or use it with `async with`"
+            )
 
     async def __aenter__(self) -> AsyncClient:
         self._client = await self
@@ -47,6 +55,7 @@ def connect(
     namespace: str = "default",
     auto_create: bool = False,
     exclusive: bool = False,
+    read_only: bool = False,
     api_key: str | None = None,
     timeout: Duration = "30s",
     retry_for: Duration = "30s",
@@ -57,6 +66,7 @@ def connect(
         namespace=namespace,
         auto_create=auto_create,
         exclusive=exclusive,
+        read_only=read_only,
         api_key=api_key,
         timeout=timeout,
         retry_for=retry_for,

@@ -185,6 +185,8 @@ def _resolved(setting: Setting) -> tuple[str, Any]:
     if name not in _FIELDS:
         raise InvalidConfig(f"{origin}: unknown setting {name!r:.100}{_near(name, known_names())}")
     kind = _FIELDS[name]
+    if name == "topic_defaults":
+        return name, _topic_defaults(value, origin)
     if "bytes" in name and isinstance(value, str) and (size := _SIZE.fullmatch(value.strip())):
         value = round(float(size[1]) * _SIZES[size[2]])
     try:
@@ -197,6 +199,24 @@ def _resolved(setting: Setting) -> tuple[str, Any]:
         ) from None
 
 
+def _topic_defaults(value: Any, origin: str) -> dict[str, Any]:
+    """Settings of topics, checked; in the environment and in flags they are JSON."""
+    from penstock.model.settings import parse_topic_defaults  # noqa: PLC0415 - few servers have any
+
+    try:
+        given = msgspec.json.decode(value) if isinstance(value, str) else value
+        given = msgspec.convert(given, dict[str, Any])
+    except msgspec.MsgspecError:
+        raise InvalidConfig(
+            f"{origin}: topic_defaults is {value!r:.100}; it must be {expected('topic_defaults')}"
+        ) from None
+    try:
+        parse_topic_defaults(given)
+    except InvalidInput as exc:
+        raise InvalidConfig(f"{origin}: topic_defaults: {exc}") from None
+    return given
+
+
 def expected(name: str) -> str:
     """What a setting may be, in words."""
     kind = _FIELDS[name]
@@ -204,6 +224,8 @@ def expected(name: str) -> str:
     for member in _members(kind):
         if get_origin(member) is Literal:
             words += [str(choice) for choice in get_args(member)]
+        elif get_origin(member) is dict:
+            words.append('settings of topics, as JSON such as {"max_retries": 5} outside a file')
         elif member is int and "bytes" in name:
             words.append("a number of bytes such as 64MiB")
         elif member is int and name.endswith("_ms"):
@@ -232,7 +254,7 @@ def _near(name: str, known: list[str]) -> str:
 
 
 def _blamed(message: str, origins: dict[str, str]) -> str:
-    """With the place where the setting that a message speaks of was given."""
+    """The message, with the origin of the setting that it names."""
     for name, origin in origins.items():
         if re.search(rf"\b{name}\b", message):
             return f"{origin}: {message}"

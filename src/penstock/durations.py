@@ -31,7 +31,7 @@ def parse_ns(value: Duration, name: str = "duration") -> int:
         ns = round(value.total_seconds() * 1e9)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         if not abs(value) < _SECONDS_MAX:
-            raise InvalidInput(f"{name} is {value!r}; {_ALLOWED}")
+            raise InvalidInput(f"{name} is {_shown(value)}; {_ALLOWED}")
         ns = round(value * 1_000_000_000)
     elif isinstance(value, str) and _PART.sub("", value.strip()) == "" and value.strip():
         ns = sum(
@@ -39,12 +39,12 @@ def parse_ns(value: Duration, name: str = "duration") -> int:
         )
     else:
         number = isinstance(value, str) and value.strip().isdecimal()
-        hint = f'. Did you mean "{value}s"?' if number else ""
-        raise InvalidInput(f"{name} is {value!r}; {_ALLOWED}{hint}")
+        hint = f'. Did you mean "{value:.20}s"?' if number else ""
+        raise InvalidInput(f"{name} is {_shown(value)}; {_ALLOWED}{hint}")
     if ns < 0:
-        raise InvalidInput(f"{name} is {value!r}; it must not be negative")
+        raise InvalidInput(f"{name} is {_shown(value)}; it must not be negative")
     if ns > _NS_MAX:
-        raise InvalidInput(f"{name} is {value!r:.100}; it must be at most 10,000 years")
+        raise InvalidInput(f"{name} is {_shown(value)}; it must be at most 10,000 years")
     return ns
 
 
@@ -63,7 +63,7 @@ def parse_us(value: Moment, name: str = "time") -> int:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e12:
         return round(value * 1_000_000)
     raise InvalidInput(
-        f"{name} is {value!r}; give a datetime with a time zone, or seconds since 1970"
+        f"{name} is {_shown(value)}; give a datetime with a time zone, or seconds since 1970"
     )
 
 
@@ -77,3 +77,11 @@ def text(ns: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+def _shown(value: object) -> str:
+    """As it was given, if that is not too long."""
+    try:
+        return repr(value)[:100]
+    except ValueError:  # Python writes no number with more digits
+        return "a number of more than 4,300 digits"

@@ -12,6 +12,9 @@ from penstock.record.batch import Message
 
 ORIGIN_HEADER = "penstock-dead-letter"
 
+SCHEMA_REASON = "schema"
+"""Of a message that was never stored, because it did not fit the schema of its topic."""
+
 RedriveTo: TypeAlias = Literal["group", "topic"]
 """Whom a letter is sent back to: the group in which it failed, or every reader of its topic."""
 
@@ -21,6 +24,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     partition: int
+    """-1: the message was never stored."""
     offset: int
     id: str
     group: str
@@ -92,3 +96,34 @@ class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
     """All letters that are neither redriven nor purged."""
     next: str | None
     """The `after` of the next page; None: that was all."""
+
+
+ERROR_LINE_MAX = 200
+
+
+def error_line(error: str) -> str:
+    """The first line of an error, as far as it tells failures apart."""
+    return error.strip().partition("\n")[0].strip()[:ERROR_LINE_MAX]
+
+
+class LetterGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters that failed for the same reason, in the same group, with the same error."""
+
+    reason: str
+    group: str
+    error: str
+    """The first line of it, up to 200 characters."""
+    count: int
+    first_us: int
+    """When the first of them died."""
+    last_us: int
+    place: str
+    """One of them, as `partition-offset`."""
+
+
+class LetterGroups(msgspec.Struct, frozen=True, kw_only=True):
+    groups: list[LetterGroup]
+    """The largest first."""
+    counted: int
+    complete: bool
+    """Whether all letters are counted; where there are very many, only the oldest ones are."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from penstock.delivery.offsets import Offsets
 from penstock.durations import Duration, parse_ns
 from penstock.errors import InvalidInput
 from penstock.model.values import Seconds, Short, Small, Whole
@@ -27,6 +28,12 @@ class Delivered(msgspec.Struct, frozen=True, gc=False):
     count: int
     pieces: list[tuple[Batch, int]]
     """Messages, and how often they have been delivered, this time included."""
+    firsts: tuple[tuple[int, Offsets], ...] = ()
+    """When those were first delivered that come again."""
+
+    def first_delivery_us(self, offset: int) -> int | None:
+        """None: now."""
+        return next((at_us for at_us, offsets in self.firsts if offset in offsets), None)
 
 
 class LeasePart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +50,9 @@ class Settle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     receipts: Sequence[str] = ()
     leases: Sequence[LeasePart] = ()
+    even_if_lost: bool = False
+    """Also messages that another consumer holds by now, or whose lease ran out: any receipt that a
+    message ever had is good for it. Not where keys are ordered."""
 
 
 class Nack(Settle, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 
+from penstock.errors import InvalidInput
 from penstock.group.assignment import TopicPartition
+from penstock.group.events import Committed
 from penstock.group.session import Standing
 from penstock.model.values import Seconds, Small, Whole
 from penstock.record.batch import Batch
@@ -30,6 +32,12 @@ class PartitionOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset: Whole
 
 
+class CommittedOffset(PartitionOffset, frozen=True, forbid_unknown_fields=True):
+    """Where a group goes on in a partition, and the committer's own note."""
+
+    metadata: str = ""
+
+
 class MemberStanding(msgspec.Struct, frozen=True, kw_only=True):
     """All that a member holds at present; the answer to each of its calls."""
 
@@ -48,6 +56,8 @@ class MemberStanding(msgspec.Struct, frozen=True, kw_only=True):
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str
     partitions: list[PartitionRef]
+    last_heartbeat_us: int | None = None
+    """When the group last heard of it, in microseconds since 1970."""
 
 
 class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +75,8 @@ class StreamGroup(msgspec.Struct, frozen=True, kw_only=True):
     members: dict[str, list[TopicPartition]]
     committed: dict[TopicPartition, int]
     lag: dict[TopicPartition, int]
+    heartbeats: dict[str, int] = {}
+    """When the group last heard of each member, in microseconds since 1970."""
 
 
 class StreamGroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +95,7 @@ class StreamGroups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommittedOffsets(msgspec.Struct, frozen=True, kw_only=True):
-    offsets: list[PartitionOffset]
+    offsets: list[CommittedOffset]
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,7 +161,11 @@ def group_view(group: StreamGroup) -> StreamGroupView:
         phase=group.phase,
         generation=group.generation,
         members=[
-            MemberView(member_id=member, partitions=refs(held))
+            MemberView(
+                member_id=member,
+                partitions=refs(held),
+                last_heartbeat_us=group.heartbeats.get(member),
+            )
             for member, held in group.members.items()
         ],
         committed=positions(group.committed),
@@ -167,6 +183,11 @@ def group_of(seen: StreamGroupView) -> StreamGroup:
         members={member.member_id: places(member.partitions) for member in seen.members},
         committed=offsets_of(seen.committed),
         lag={TopicPartition(each.topic, each.partition): each.lag for each in seen.lag},
+        heartbeats={
+            member.member_id: member.last_heartbeat_us
+            for member in seen.members
+            if member.last_heartbeat_us is not None
+        },
     )
 
 
@@ -181,6 +202,24 @@ def places(partitions: list[PartitionRef]) -> list[TopicPartition]:
 def positions(offsets: dict[TopicPartition, int]) -> list[PartitionOffset]:
     return [
         PartitionOffset(place.topic, place.partition, offset) for place, offset in offsets.items()
+    ]
+
+
+def committed_of(
+    given: Sequence[PartitionOffset], notes: Sequence[str]
+) -> dict[TopicPartition, Committed]:
+    if notes and len(notes) != len(given):
+        raise InvalidInput(f"{len(given)} offsets, but {len(notes)} of metadata")
+    return {
+        TopicPartition(each.topic, each.partition): Committed(each.offset, note)
+        for each, note in zip(given, notes or [""] * len(given), strict=True)
+    }
+
+
+def committed_offsets(committed: Mapping[TopicPartition, Committed]) -> list[CommittedOffset]:
+    return [
+        CommittedOffset(place.topic, place.partition, at.offset, at.metadata)
+        for place, at in committed.items()
     ]
 
 

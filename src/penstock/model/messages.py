@@ -54,6 +54,8 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """By default that of the key, or the next in turn."""
     dedup_id: str | None = None
     """A message with an id that was seen within the topic's window is not stored again."""
+    dedup_window: Seconds | None = None
+    """How long this `dedup_id` is remembered, if not for the topic's window."""
 
     def value_bytes(self) -> bytes | None:
         raw = bytes(self.value)
@@ -93,11 +95,13 @@ class PublishedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Where a message is: its partition and offset, or, if it is delayed, when it falls due."""
 
     id: str
-    """Empty for a duplicate, whose message was stored before. `cancel` takes that of a delay."""
+    """Of a duplicate that of the message that was stored before; empty if that is gone."""
     partition: int | None = None
     offset: int | None = None
     duplicate: bool = False
     deliver_at_us: int | None = None
+    dead_letter: bool = False
+    """It does not fit the schema of its topic, and is a dead letter with this id."""
 
 
 class PublishedMessages(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,12 +118,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of the first of them."""
     count: int
     id: str = ""
-    """Of the first of them; the others count on from it. Empty for duplicates."""
+    """Of the first of them; the others count on from it. Of a duplicate that of the message that
+    was stored before; empty if that is gone."""
     row: int = 0
     """Their first row in the batch, where the others follow it."""
     rows: list[int] | None = None
     """Their rows in the batch, where they are scattered."""
     duplicate: bool = False
+    dead_letter: bool = False
+    """They do not fit the schema of their topic, and are dead letters with these ids."""
 
 
 class PublishedRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -129,7 +136,7 @@ class PublishedRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     partitions: int = 0
     """How many the topic has."""
     delayed: list[Run] = []
-    """Where delayed rows wait. Their ids are `<partition * 2^48 + offset>-<id>`."""
+    """Where delayed rows wait."""
     deliver_at_us: int | None = None
     """When the delayed rows fall due, if it is the same moment for all."""
 
@@ -148,6 +155,8 @@ class PublishOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Of the one message whose value is the body."""
     dedup_id: str | None = None
     """Of the one message whose value is the body."""
+    dedup_window: Seconds | None = None
+    """How long each `dedup_id` is remembered, if not for the topic's window."""
     producer_id: Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)] | None = None
     """An idempotent producer; with it go `partition`, `epoch` and `sequence`."""
     epoch: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)] = 0
@@ -155,10 +164,18 @@ class PublishOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The number of the first row among all that the producer sent to the partition."""
 
 
+class PeekedMessage(Message, frozen=True, gc=False):
+    """A message, and in which partition it lies."""
+
+    partition: int
+
+
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a partition, or of all, and where to read on."""
 
     batches: list[Batch]
+    partitions: list[int]
+    """Of each batch."""
     partition: int | None
     """Of which the messages are; None: of several, where nobody can go on from an offset."""
     next_offset: int
@@ -168,8 +185,12 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     damage: list[Damage] = []
     """What is missing among the messages because it was found damaged."""
 
-    def messages(self) -> list[Message]:
-        return [message for batch in self.batches for message in batch.messages()]
+    def messages(self) -> list[PeekedMessage]:
+        return [
+            PeekedMessage(**msgspec.structs.asdict(message), partition=partition)
+            for partition, batch in zip(self.partitions, self.batches, strict=True)
+            for message in batch.messages()
+        ]
 
 
 class DelayedMessage(msgspec.Struct, frozen=True):
@@ -196,17 +217,24 @@ def run_of(placed: Placed) -> Run:
         row=rows.start if isinstance(rows, range) else 0,
         rows=None if isinstance(rows, range) else rows,
         duplicate=placed.duplicate,
+        dead_letter=placed.dead_letter,
     )
 
 
 def placed_of(run: Run) -> Placed:
     rows = range(run.row, run.row + run.count) if run.rows is None else run.rows
     ulid = parse_ulid(run.id) if run.id else 0
-    return Placed(run.partition, rows, run.offset, ulid, DONE, run.duplicate)
+    return Placed(
+        run.partition, rows, run.offset, ulid, DONE, run.duplicate, dead_letter=run.dead_letter
+    )
 
 
 def published_message(placed: Placed, number: int = 0) -> PublishedMessage:
     at = published(placed, number)
     return PublishedMessage(
-        id=at.id, partition=at.partition, offset=at.offset, duplicate=at.duplicate
+        id=at.id,
+        partition=at.partition,
+        offset=None if at.offset < 0 else at.offset,
+        duplicate=at.duplicate,
+        dead_letter=at.dead_letter,
     )

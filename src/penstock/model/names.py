@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import NamedTuple
 
 from penstock.errors import InvalidInput
@@ -12,9 +13,12 @@ from penstock.errors import InvalidInput
 DEFAULT_NAMESPACE = "default"
 DEAD_LETTER_SUFFIX = ".dlq"
 
-_TOPIC = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+TOPIC_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,248}"
+"""As Kafka's, which also covers the names of SQS queues."""
+_TOPIC = re.compile(TOPIC_PATTERN)
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _SUFFIX = re.compile(r"[._-][a-z0-9._-]{0,31}")
+_FOLDER_LETTERS_MAX = 200
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -27,6 +31,19 @@ class TopicName(NamedTuple):
     def __str__(self) -> str:
         short = self.namespace == DEFAULT_NAMESPACE
         return self.topic if short else f"{self.namespace}/{self.topic}"
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder, which no other topic has, on a case-blind disk either.
+
+        `Orders` and `orders` are two topics. A name with capitals gets a hash, after a character
+        that no name has.
+        """
+        lower = self.topic.lower()
+        if lower == self.topic:
+            return lower
+        digest = blake2b(self.topic.encode(), digest_size=8).hexdigest()
+        return f"{lower[:_FOLDER_LETTERS_MAX]}~{digest}"
 
     @property
     def is_dead_letters(self) -> bool:
@@ -47,7 +64,8 @@ def topic_name(topic: str, namespace: str = DEFAULT_NAMESPACE) -> TopicName:
 
 def _checked_topic(topic: str, namespace: str) -> TopicName:
     base = topic.removesuffix(DEAD_LETTER_SUFFIX) if isinstance(topic, str) else topic
-    _check("topic", base, _TOPIC, "a-z, 0-9, '.', '_', '-'; 64 at most, the first a-z or 0-9")
+    rule = "letters, digits, '.', '_', '-'; 249 at most, the first a letter, a digit or '_'"
+    _check("topic", base, _TOPIC, rule)
     _check("namespace", namespace, _NAMESPACE, "a-z, 0-9, '-'; 64 at most, the first a-z or 0-9")
     return TopicName(namespace, topic)
 
@@ -68,6 +86,12 @@ def group_name(group: str) -> str:
 def _checked_group(group: str) -> str:
     _check("group", group, _GROUP, "letters, digits, '.', '_', '-'; 128 at most")
     return group
+
+
+def schedule_name(name: str) -> str:
+    """The rule of groups: a schedule that a worker has is its group, too."""
+    _check("schedule", name, _GROUP, "letters, digits, '.', '_', '-'; 128 at most")
+    return name
 
 
 def check_suffix(suffix: str) -> None:

@@ -9,11 +9,11 @@ from typing import overload
 
 import msgspec
 
+from penstock.delivery.callers import CALLER_MIN
 from penstock.errors import InvalidInput
-from penstock.record.schema import parse_ulid, ulid_text
+from penstock.record.schema import ulid_text
 
 _OFFSET_BITS = 48
-_PLACE_DIGITS_MAX = 19
 
 
 class ProducerSequence(msgspec.Struct, frozen=True):
@@ -22,6 +22,8 @@ class ProducerSequence(msgspec.Struct, frozen=True):
     id: int
     epoch: int
     sequence: int
+    wraps: bool = False
+    """It counts as Kafka's producers do: modulo 2**31, and from any number if it is not known."""
 
 
 class CallId(msgspec.Struct, frozen=True, gc=False):
@@ -42,7 +44,11 @@ class CallId(msgspec.Struct, frozen=True, gc=False):
             found = cls(int(caller, 16), int(number, 16))
         except ValueError:
             found = cls(0, 0)
-        if not dash or len(text) > 32 or not (1 < found.caller < 1 << 62 > found.number >= 0):
+        if (
+            not dash
+            or len(text) > 32
+            or not (CALLER_MIN <= found.caller < 1 << 62 > found.number >= 0)
+        ):
             raise InvalidInput(f"{text!r:.100} is not the id of a call")
         return found
 
@@ -56,6 +62,10 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     ulid: int
     durable: Future[None]
     duplicate: bool = False
+    deliver_at_us: int = 0
+    """Of a duplicate whose message waits: when that falls due."""
+    dead_letter: bool = False
+    """They do not fit the schema of their topic, and are dead letters with these ids."""
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -63,16 +73,23 @@ class Published(msgspec.Struct, frozen=True):
 
     partition: int
     offset: int
+    """-1: it is the duplicate of a message that was delayed, or a dead letter."""
     id: str
     """Of a duplicate that of the message that was stored before; empty if that is gone."""
     duplicate: bool = False
+    dead_letter: bool = False
+    """It does not fit the schema of its topic, and is a dead letter with this id."""
 
 
 class Delayed(msgspec.Struct, frozen=True):
-    """A message that is delivered later. `cancel` takes its id."""
+    """A message that is delivered later. `cancel` takes its id, which stays the message's own."""
 
     id: str
     deliver_at_us: int
+    """Of a duplicate: when the message that was published before falls due; 0: it did already."""
+    duplicate: bool = False
+    dead_letter: bool = False
+    """It does not fit the schema of its topic, and is a dead letter with this id."""
 
 
 class DelayedIds(Sequence[str]):
@@ -101,7 +118,7 @@ class DelayedIds(Sequence[str]):
         each, nth = self.placed[0], row
         if len(self.placed) > 1:
             each, nth = self._by_row[row]
-        return delayed_id(place(each.partition, each.first_offset + nth), each.ulid + nth)
+        return ulid_text(each.ulid + nth) if each.ulid else ""
 
     @cached_property
     def _by_row(self) -> dict[int, tuple[Placed, int]]:
@@ -116,19 +133,6 @@ def place(partition: int, offset: int) -> int:
 def place_of(number: int) -> tuple[int, int]:
     """The partition and the offset of a place."""
     return number >> _OFFSET_BITS, number & (1 << _OFFSET_BITS) - 1
-
-
-def delayed_id(at: int, ulid: int) -> str:
-    """By which a delayed message can be cancelled: the place where it waits, and its own id."""
-    return f"{at}-{ulid_text(ulid)}"
-
-
-def parse_delayed_id(id_: str) -> tuple[int, int, int]:
-    """The partition, the offset and the id of the message, or InvalidInput."""
-    at, dash, ulid = str(id_).partition("-")
-    if not dash or not at.isascii() or not at.isdecimal() or len(at) > _PLACE_DIGITS_MAX:
-        raise InvalidInput(f"{id_!r:.100} is not the id of a delayed message")
-    return *place_of(int(at)), parse_ulid(ulid)
 
 
 class PublishedBatch:
@@ -156,4 +160,5 @@ class PublishedBatch:
 def published(placed: Placed, number: int = 0) -> Published:
     """One message of what was placed together."""
     id_ = ulid_text(placed.ulid + number) if placed.ulid else ""
-    return Published(placed.partition, placed.first_offset + number, id_, placed.duplicate)
+    offset = -1 if placed.dead_letter else placed.first_offset + number
+    return Published(placed.partition, offset, id_, placed.duplicate, placed.dead_letter)

@@ -15,7 +15,8 @@ NONCE_BITS = 60  # an int up to here has two digits inside Python, and 32 bytes
 
 # Only what `str` itself writes: no sign, no leading zero, no digit of another script.
 _RECEIPT = re.compile(
-    r"([^:\s]{1,200}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18}):([1-9][0-9]{0,9}):([0-9a-f]{15,16})"
+    r"([^:\s]{1,200}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18}):([1-9][0-9]{0,9})"
+    r":([0-9a-f]{15}|[1-9a-f][0-9a-f]{15})"
 )
 
 
@@ -27,9 +28,18 @@ class Receipt(NamedTuple):
     nonce: int
 
     def __str__(self) -> str:
-        return (
-            f"{self.topic}:{self.partition}:{self.offset}:{self.delivery_count}:{self.nonce:015x}"
-        )
+        before, after = self.around(self.topic, self.partition, self.delivery_count, self.nonce)
+        return f"{before}{self.offset}{after}"
+
+    @staticmethod
+    def around(topic: str, partition: int, delivery_count: int, nonce: int) -> tuple[str, str]:
+        """What stands before and after the offset, for many messages of one lease."""
+        return f"{topic}:{partition}:", f":{delivery_count}:{nonce:015x}"
+
+    @staticmethod
+    def is_receipt(text: str) -> bool:
+        """Whether `parse` takes it."""
+        return _RECEIPT.fullmatch(text) is not None
 
     @classmethod
     def parse(cls, text: str) -> Receipt:
@@ -38,6 +48,4 @@ class Receipt(NamedTuple):
         if match is None:
             raise InvalidReceipt(text)
         topic, partition, offset, count, nonce = match.groups()
-        if nonce[0] == "0" and len(nonce) > 15:
-            raise InvalidReceipt(text)
         return cls(topic, int(partition), int(offset), int(count), int(nonce, 16))

@@ -31,6 +31,22 @@ class LatencyRow(LatencyStats, frozen=True, kw_only=True):
     kind: Kind
 
 
+class MessageCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of messages since the broker was opened, of all groups together."""
+
+    published: int = 0
+    """Stored in the topic: by a publish, when a delay was over, or by a redrive."""
+    delivered: int = 0
+    """Handed out, each time anew."""
+    acked: int = 0
+    nacked: int = 0
+    rejected: int = 0
+    expired: int = 0
+    """Outlived their TTL before a group got them, or got them again."""
+    dead_lettered: int = 0
+    """Stored as dead letters, whatever the reason."""
+
+
 class PartitionStats(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     start: int
@@ -40,6 +56,8 @@ class PartitionStats(msgspec.Struct, frozen=True, kw_only=True):
     damaged: int
     """Places where messages were found lost since the broker was opened."""
     publish_rate: float
+    segments: int = 0
+    """In how many files its messages lie."""
 
 
 class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +87,24 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last five minutes: from a hand-out to the ack."""
 
 
+AlarmKind: TypeAlias = Literal["lag", "unread"]
+GroupMode: TypeAlias = Literal["queue", "stream"]
+
+
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that waits for too long."""
+
+    kind: AlarmKind
+    """`lag`: a group has not done it, and it is older than the topic's `lag_alarm`. `unread`: no
+    group has read it, and retention will drop it soon."""
+    group: str | None = None
+    """None: none has read it."""
+    mode: GroupMode | None = None
+    partition: int
+    age_us: int
+    """Of the oldest such message."""
+
+
 class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     messages: int
@@ -84,6 +120,53 @@ class TopicStats(msgspec.Struct, frozen=True, kw_only=True):
     ack_rate: float
     partitions: list[PartitionStats]
     groups: list[GroupStats]
+    segments: int = 0
+    counters: MessageCounters = MessageCounters()
+    created_us: int | None = None
+    """When the topic was made; None: by a version that did not note it."""
+    updated_us: int | None = None
+    """When its settings were last changed, or it was made."""
+    incarnation: str = ""
+    """Another one when the topic is deleted and made again."""
+    alarms: list[Alarm] = []
+
+
+class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One priority of a topic, or of one of its partitions.
+
+    Rates are messages a second, over the last ten seconds.
+    """
+
+    ready: int
+    """Never handed out to the group that has most of them left; all while there is no group."""
+    in_flight: int
+    """Under a lease, of all groups together."""
+    enqueue_rate: float
+    dequeue_rate: float
+    """Handed out, of all groups together."""
+    last_served_us: int | None
+    """When the last one was handed out; None: none since the broker was opened."""
+
+
+class PartitionLanes(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    lanes: dict[str, LaneStats]
+
+
+class PriorityStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic by priority: the five lanes, the most urgent first."""
+
+    topic: str
+    lanes: dict[str, LaneStats]
+    partitions: list[PartitionLanes]
+
+
+class PriorityTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of all topics by priority."""
+
+    topics: list[PriorityStats]
+    total: int
+    """How many topics there are."""
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +193,44 @@ class TopicTable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Topics that fit, on all pages."""
     details: list[TopicStats] = []
     """Of the same topics, by partition, group and priority; if asked for."""
+    recent: list[list[int]] = []
+    """Messages published to each in the last sixty minutes that are over, by minute; if asked
+    for."""
+
+
+class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """All queues together; topics of dead letters are no queues of their own."""
+
+    total_queues: int
+    namespaces: int
+    total_depth: int
+    total_scheduled: int
+    """Delayed messages that wait."""
+    dlq_alerts: int
+    """Queues that have dead letters."""
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue in the table of all."""
+
+    namespace: str
+    queue: str
+    depth: int
+    in_flight: int
+    scheduled: int
+    dead: int
+    publish_rate: float
+    ack_rate: float
+
+
+class QueuePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Queues by namespace and name."""
+
+    queues: list[QueueRow]
+    total: int
+    page: int
+    limit: int
+    total_pages: int
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,8 +266,15 @@ class LatencyPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DelayStats(msgspec.Struct, frozen=True):
+    """Delayed messages: those that wait and, since the broker was opened, what became of others."""
+
     pending: int
     next_due_us: int | None
+    delivered: int = 0
+    """Fell due, and are in their partitions."""
+    cancelled: int = 0
+    expired: int = 0
+    """Fell due when their TTL was over already, so that nobody gets them."""
 
 
 class InFlightMessage(msgspec.Struct, frozen=True, kw_only=True):

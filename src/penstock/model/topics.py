@@ -10,6 +10,12 @@ from penstock.model.settings import TopicSettings
 class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     settings: TopicSettings
+    created_us: int | None = None
+    """When it was made, in microseconds since 1970; None: by a version that did not note it."""
+    updated_us: int | None = None
+    """When its settings were last changed, or it was made."""
+    incarnation: str = ""
+    """Another one when a topic is deleted and made again; "": made by a version that gave none."""
 
 
 class TopicNames(msgspec.Struct, frozen=True, kw_only=True):

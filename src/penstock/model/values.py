@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Annotated, TypeAlias
 
 import msgspec
 
+from penstock.durations import Moment, parse_us
 from penstock.errors import InvalidInput
 
 Short: TypeAlias = Annotated[str, msgspec.Meta(max_length=256)]
@@ -36,6 +38,8 @@ StreamPosition: TypeAlias = Annotated[
 Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Small = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
+_DATE = re.compile(r"(19|2[0-9])[0-9]{2}([01][0-9][0-3][0-9])?")
+"""A year, or a date without its hyphens: as seconds it would be a moment of 1970."""
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
 
 
@@ -104,14 +108,19 @@ def parse_time(value: str | int | float, name: str) -> datetime | int | float:
     """A moment as `penstock.durations.parse_us` takes it."""
     if not isinstance(value, str):
         return value
-    if _NUMBER.fullmatch(value):
-        return float(value)  # from a query, where all is text
-    try:
-        return datetime.fromisoformat(value)
-    except ValueError:
-        raise InvalidInput(
-            f"{name} is {value!r:.100}; give RFC 3339, such as 2030-01-31T12:00:00Z, or seconds"
-        ) from None
+    if not _DATE.fullmatch(value):
+        if _NUMBER.fullmatch(value):
+            return float(value)  # from a query, where all is text
+        with suppress(ValueError):
+            return datetime.fromisoformat(value)
+    raise InvalidInput(
+        f"{name} is {value!r:.100}; give RFC 3339, such as 2030-01-31T12:00:00Z, or seconds"
+    )
+
+
+def parse_moment_us(value: Time | Moment, name: str) -> int:
+    """A moment in microseconds since 1970."""
+    return parse_us(parse_time(value, name) if isinstance(value, str) else value, name)
 
 
 def as_duration(value: str | int | float | timedelta) -> str | int | float | timedelta:
@@ -119,26 +128,3 @@ def as_duration(value: str | int | float | timedelta) -> str | int | float | tim
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         return float(value)
     return value
-
-
-def parse_place(value: str | int, name: str) -> str | int | datetime:
-    """A position as clients take it."""
-    if isinstance(value, str) and value not in ("earliest", "latest"):
-        if value.isascii() and value.isdigit() and len(value) < 20:
-            return int(value)  # from a query, where all is text
-        try:
-            return datetime.fromisoformat(value)
-        except ValueError:
-            raise InvalidInput(
-                f'{name} is {value!r:.100}; give "earliest", "latest", an offset or RFC 3339'
-            ) from None
-    return value
-
-
-def place_text(position: str | int | datetime) -> str | int:
-    """The other way round."""
-    if isinstance(position, datetime):
-        if position.tzinfo is None:
-            raise InvalidInput(f"time {position} has no time zone; add one, such as timezone.utc")
-        return position.isoformat()
-    return position
