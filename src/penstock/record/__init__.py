@@ -1,0 +1,1 @@
+"""Messages to bytes and back: batches as Arrow columns, and the frames that hold them. No I/O."""

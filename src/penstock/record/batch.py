@@ -8,10 +8,11 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
+from penstock.record import compute as pc
 from penstock.record.columns import (
+    are_there,
     byte_lengths,
     cast_column,
     check_names,
@@ -20,6 +21,7 @@ from penstock.record.columns import (
     consecutive_ids,
     header_pairs,
     int64s,
+    number_array,
 )
 from penstock.record.json_values import ReadablePayload
 from penstock.record.schema import (
@@ -41,6 +43,7 @@ _VALUE = BITS["value"]
 _NORMAL = Priority.NORMAL
 _VALUES_ALONE = schema_of(_VALUE)
 _PLACE = BITS["offset"] | BITS["id"]
+NEVER_US = np.iinfo(np.int64).max
 
 
 class Message(msgspec.Struct, ReadablePayload, frozen=True, gc=False):
@@ -295,12 +298,31 @@ class Batch:
             return int64s(self.data.column("timestamp"))
         return np.full(len(self), self.timestamp_us or 0, np.int64)
 
+    def expires_us(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """When each message expires; of one that never does, the largest number there is."""
+        if not self.columns & BITS["expires_at"]:
+            return np.full(len(self), NEVER_US, np.int64)
+        column = self.data.column("expires_at")
+        moments = int64s(column)
+        return np.where(are_there(column), moments, NEVER_US) if column.null_count else moments
+
+    def first_expiry_us(self) -> int:
+        """When the first of the messages, of which there is one at least, expires."""
+        return int(self.expires_us().min())
+
     def offset_numbers(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The offsets as numbers, without a copy where there is a column."""
         if self.columns & BITS["offset"]:
             return int64s(self.data.column("offset"))
         base = self.base_offset or 0
         return np.arange(base, base + len(self), dtype=np.int64)
+
+    def priority_numbers(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The priorities as numbers, without a copy where there is a column."""
+        if self.columns & BITS["priority"]:
+            column = self.data.column("priority")
+            return np.frombuffer(column.buffers()[1], np.uint8, len(column), column.offset)
+        return np.full(len(self), self.priority, np.uint8)
 
     def slice(self, start: int, length: int | None = None) -> Batch:
         """Some rows in a row, sharing memory."""
@@ -338,15 +360,16 @@ class Batch:
             batch = self._with(self._widened(columns), columns, self.base_offset, self.ulid)
             batch.timestamp_us = timestamps_us
             return batch
-        stamps = pa.array(np.asarray(timestamps_us, np.int64))
+        stamps = number_array(np.asarray(timestamps_us, np.int64), TIMESTAMP)
         if len(stamps) != len(self):
             raise InvalidInput(f"{len(self)} messages, but {len(stamps)} timestamps")
-        return self._with_column("timestamp", stamps.view(TIMESTAMP))
+        return self._with_column("timestamp", stamps)
 
     def expiring(self, expires_at_us: int | np.ndarray[Any, Any]) -> Batch:
         """With a moment of expiry for each message that has none."""
-        ends = pa.array(np.broadcast_to(np.asarray(expires_at_us, np.int64), len(self)))
-        ends = ends.view(TIMESTAMP)
+        numbers = np.empty(len(self), np.int64)
+        numbers[:] = expires_at_us
+        ends = pa.Array.from_buffers(TIMESTAMP, len(self), [None, pa.py_buffer(numbers)])
         if self.columns & BITS["expires_at"]:
             ends = pc.coalesce(self.expires_at, ends)
         return self._with_column("expires_at", ends)
@@ -427,11 +450,11 @@ class Batch:
             return self.data.column(name)
         rows = len(self)
         if name == "timestamp":
-            return pa.array(self.timestamps_us()).view(TIMESTAMP)
+            return number_array(self.timestamps_us(), TIMESTAMP)
         if name == "priority":
-            return pa.array(np.full(rows, self.priority, np.uint8))
+            return number_array(np.full(rows, self.priority, np.uint8), pa.uint8())
         if name == "offset":
-            return pa.array(self.offset_numbers())
+            return number_array(self.offset_numbers(), pa.int64())
         if name == "id":
             return consecutive_ids(self.ulid, rows)
         return pa.nulls(rows, schema_of(BITS[name]).field(0).type)
@@ -483,7 +506,9 @@ class Batch:
     def _with_column(self, name: str, column: pa.Array) -> Batch:
         columns = self.columns | BITS[name]
         names = schema_of(columns).names
-        arrays = [column if n == name else self._column(n) for n in names]
+        arrays = [
+            column if n == name else self.values if n == "value" else self._column(n) for n in names
+        ]
         data = pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
         return self._with(data, columns, self.base_offset, self.ulid)
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
+from penstock.record import compute as pc
 from penstock.record.schema import BITS, FIELDS, MESSAGE_ID, schema_of
+
+_BINARY_BYTES_MAX = (1 << 31) - 2  # as many as Arrow puts into one array
 
 
 def column_of(
@@ -112,6 +114,24 @@ def byte_lengths(array: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.asarray(pc.fill_null(pc.binary_length(array), 0)).astype(np.int64)
 
 
+def binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
+    """Values as a column, without `pa.array`: that imports pandas where it is installed, and the
+    message that is the first to need a column would be late by as much as that takes."""
+    ends = np.zeros(len(values) + 1, np.int64)
+    np.cumsum(list(map(len, values)), out=ends[1:])
+    if ends[-1] > _BINARY_BYTES_MAX:
+        raise InvalidInput("value: more than 2 GB in one batch; send it in parts")
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def number_array(numbers: np.ndarray[Any, Any], type_: pa.DataType) -> pa.Array:
+    """Numbers as a column of a type of as many bits; without pandas, too."""
+    assert numbers.itemsize * 8 == type_.bit_width
+    data = pa.py_buffer(np.ascontiguousarray(numbers))
+    return pa.Array.from_buffers(type_, len(numbers), [None, data])
+
+
 def int64s(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     """A column without nulls as numbers.
 
@@ -119,6 +139,19 @@ def int64s(column: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     if not len(column):
         return np.empty(0, np.int64)
     return np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
+
+
+def are_there(column: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """1 where a column with nulls has a value, else 0."""
+    bits = np.frombuffer(column.buffers()[0], np.uint8)
+    return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)]
+
+
+def uint8s(column: pa.Array) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The same of a column of bytes."""
+    if not len(column):
+        return np.empty(0, np.uint8)
+    return np.frombuffer(column.buffers()[1], np.uint8, len(column), column.offset)
 
 
 def consecutive_ids(ulid: int, rows: int) -> pa.FixedSizeBinaryArray:

@@ -16,6 +16,7 @@ allocation goes beyond the limits.
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import NamedTuple
 
@@ -25,11 +26,12 @@ from crc32c import crc32c
 
 from penstock.errors import FrameCorrupt, FrameTooLarge, FrameTruncated
 from penstock.record.batch import Batch
-from penstock.record.columns import headers_are_whole
+from penstock.record.columns import headers_are_whole, int64s, uint8s
 from penstock.record.layout import is_compressed, layout_of
 from penstock.record.plain import COPY_BYTES_MAX, Single, value_of_body, values_of_body
 from penstock.record.salt import PLAIN, Salt
 from penstock.record.schema import ALL_PRIORITIES, BITS, FIELDS, ROWS_MAX, Priority
+from penstock.record.single_with_expiry import SingleWithExpiry, single_of_body
 
 VERSION = 1
 
@@ -77,6 +79,7 @@ _ONE_PRIORITY = (
 """By mask, the priority of every row where there is no column of it."""
 
 _PRIORITY, _EXPIRES_AT = BITS["priority"], BITS["expires_at"]
+_VALUE_WITH_EXPIRY = BITS["value"] | _EXPIRES_AT
 _VALUE, _HEADERS, _OFFSET = BITS["value"], BITS["headers"], BITS["offset"]
 
 
@@ -111,6 +114,14 @@ class FrameHeader(NamedTuple):
     @property
     def frame_bytes(self) -> int:
         return HEADER_BYTES + (self.stored_bytes + 7 & ~7)
+
+
+_NUMPY_TYPES = {"4s": "V4", "B": "u1", "H": "<u2", "I": "<u4", "q": "<i8", "16s": "V16"}
+_CODES = re.findall(r"\d*[A-Za-z]", _HEADER.format)
+HEADER_DTYPE = np.dtype(
+    [(name, _NUMPY_TYPES[code]) for name, code in zip(FrameHeader._fields, _CODES, strict=True)]
+)
+"""The same for numpy, which reads many headers at once."""
 
 
 class Frame(NamedTuple):
@@ -165,6 +176,10 @@ def decode_rows(buffer: memoryview, position: int, header: FrameHeader) -> Batch
         batch = _decode_values(body, header, position)
         if batch is not None:
             return batch
+    elif header.columns == _VALUE_WITH_EXPIRY and header.row_count == 1:
+        single = _decode_expiring(body, header)
+        if single is not None:
+            return single
     data = _decode_body(body, header, position)
     batch = Batch(
         data,
@@ -213,6 +228,22 @@ def _decode_values(body: memoryview, header: FrameHeader, position: int) -> Batc
         raise FrameCorrupt(position, f"the body is not a record batch: {exc}") from None
     return Batch.of_values(
         values, timestamp_us=stamp_us, priority=priority, base_offset=offset, ulid=ulid
+    )
+
+
+def _decode_expiring(body: memoryview, header: FrameHeader) -> Batch | None:
+    """The same of one value that expires."""
+    found = single_of_body(body) if header.raw_bytes <= COPY_BYTES_MAX else None
+    if found is None:
+        return None
+    value, expires_at_us = found
+    return SingleWithExpiry(
+        value,
+        expires_at_us,
+        timestamp_us=header.first_timestamp,
+        priority=_ONE_PRIORITY[header.priorities & ALL_PRIORITIES],
+        base_offset=header.base_offset,
+        ulid=int.from_bytes(header.ulid, "big"),
     )
 
 
@@ -287,11 +318,11 @@ def _check_columns(batch: Batch, header: FrameHeader, position: int) -> None:
     if not header.row_count:
         return
     if columns & _PRIORITY:
-        highest = int(np.asarray(data.column("priority")).max())
+        highest = int(uint8s(data.column("priority")).max())
         if highest >= len(Priority):
             raise FrameCorrupt(position, f"priority {highest} does not exist")
     if columns & _OFFSET:
-        offsets = np.asarray(data.column("offset"))
+        offsets = int64s(data.column("offset"))
         inside = header.base_offset <= offsets[0] and offsets[-1] < header.next_offset
         if not inside or (offsets[1:] <= offsets[:-1]).any():
             raise FrameCorrupt(position, "offsets out of order or out of range")

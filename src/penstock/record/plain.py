@@ -15,11 +15,15 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
 from penstock.record.batch import Batch, Message, Payload
+from penstock.record.columns import binary_array
 from penstock.record.schema import BITS, Priority, parse_priority, schema_of
+from penstock.record.single_with_expiry import SingleWithExpiry
 
 _VALUE = BITS["value"]
 _SCHEMA = schema_of(_VALUE)
@@ -70,10 +74,7 @@ class Plain(Batch):
     @property
     def data(self) -> Any:
         if self._data is None:
-            values = pa.array(self.payloads, pa.binary())
-            if isinstance(values, pa.ChunkedArray):
-                raise InvalidInput("value: more than 2 GB in one batch; send it in parts")
-            self._data = pa.RecordBatch.from_arrays([values], schema=_SCHEMA)
+            self._data = pa.RecordBatch.from_arrays([binary_array(self.payloads)], schema=_SCHEMA)
         return self._data
 
     def __len__(self) -> int:
@@ -92,6 +93,21 @@ class Plain(Batch):
         base = None if self.base_offset is None else self.base_offset + start
         payloads, ulid = self.payloads[start:stop], self.ulid + start
         return Plain(payloads, self.timestamp_us, self.priority, base, ulid)
+
+    def apart(self, start: int, count: int) -> list[Single]:
+        """Some of the messages, each by itself, as a read of it alone would give it."""
+        base, stamp_us, ulid = self.base_offset or 0, self.timestamp_us, self.ulid
+        some = self.payloads[start : start + count]
+        return [
+            Single(
+                value,
+                timestamp_us=stamp_us,
+                priority=self.priority,
+                base_offset=base + row,
+                ulid=ulid + row,
+            )
+            for row, value in enumerate(some, start)
+        ]
 
     def messages(self) -> list[Message]:
         base, stamp_us = self.base_offset or 0, self.timestamp_us or 0
@@ -155,6 +171,34 @@ class Single(Plain):
     @property
     def value(self) -> bytes:
         return self.payloads[0]
+
+    def stamped(self, timestamps_us: Any) -> Batch:
+        if timestamps_us is not None and type(timestamps_us) is not int:
+            return super().stamped(timestamps_us)
+        return Single(
+            self.value,
+            timestamp_us=timestamps_us,
+            priority=self.priority,
+            base_offset=self.base_offset,
+            ulid=self.ulid,
+        )
+
+    def expiring(self, expires_at_us: Any) -> Batch:
+        if type(expires_at_us) is not int or self.base_offset is not None:
+            return super().expiring(expires_at_us)
+        return SingleWithExpiry(
+            self.value, expires_at_us, timestamp_us=self.timestamp_us, priority=self.priority
+        )
+
+    def stored_at(self, offset: int, ulid: int, timestamp_us: int) -> Single:
+        """The message as a read from there would give it."""
+        return Single(
+            self.value,
+            timestamp_us=timestamp_us,
+            priority=self.priority,
+            base_offset=offset,
+            ulid=ulid,
+        )
 
     def pieces(self) -> Sequence[bytes]:
         (value,) = self.payloads
@@ -310,6 +354,14 @@ def _head(rows: int, value_bytes: int) -> bytes:
     return _HEAD.pack(*words)
 
 
+def single_heads(value_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The words of `_head(1, n)` for each of many lengths, a row of words for each."""
+    words = np.tile(np.frombuffer(_head(1, 0), "<i8"), (len(value_bytes), 1))
+    words[:, _VALUE_BYTES] = value_bytes
+    words[:, _BODY_BYTES] = _ENDS.size + (value_bytes + 7 & ~7)
+    return words
+
+
 class _Shape(NamedTuple):
     """What a head says."""
 
@@ -355,3 +407,5 @@ _VALUES_AT = _WORDS.index(4008)
 _VALUE_BYTES = _WORDS.index(77_777)
 _BODY_BYTES = _WORDS.index(4008 + 77_784)
 _VALUE_AT = _HEAD.size + _ENDS.size  # of a single message
+SINGLE_DTYPE = np.dtype([("head", "<i8", (len(_WORDS),)), ("ends", "<i4", (2,))])
+"""What comes before the value of a single message, for numpy."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from enum import IntEnum
-from functools import cache
+from functools import cache, lru_cache
 
 import pyarrow as pa
 
@@ -41,6 +41,9 @@ READ_SCHEMA = pa.schema([FIELDS[6], FIELDS[7], *FIELDS[:6]])
 
 ROWS_MAX = 1 << 24
 """Rows of one batch; the low bits of a batch's ULID leave room for that many message ids."""
+
+HEADERS_MAX = 1000
+"""Of a message. Whoever reads messages one by one looks at each header, on an event loop too."""
 
 
 @cache
@@ -79,7 +82,8 @@ def parse_priority(value: int | str) -> Priority:
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _CROCKFORD for second in _CROCKFORD]
 _PYTHONS_DIGITS = str.maketrans(_CROCKFORD, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
-_40_BITS = (1 << 40) - 1
+_30_BITS = (1 << 30) - 1
+_50_BITS = (1 << 50) - 1
 
 
 def new_batch_ulid(wall_ns: int) -> int:
@@ -89,18 +93,27 @@ def new_batch_ulid(wall_ns: int) -> int:
 
 def ulid_text(ulid: int) -> str:
     """The usual 26 letters; they sort as the numbers do."""
+    low = ulid & _30_BITS
+    first, pairs = _first_letters(ulid >> 30), _PAIRS
+    return f"{first}{pairs[low >> 20]}{pairs[low >> 10 & 1023]}{pairs[low & 1023]}"
+
+
+@lru_cache(maxsize=256)
+def _first_letters(ulid: int) -> str:
+    """All but the last six, which messages of a batch have in common."""
     pairs, mask = _PAIRS, 1023
-    a, b, c = ulid >> 80, ulid >> 40 & _40_BITS, ulid & _40_BITS  # a machine word each
+    a, b = ulid >> 50, ulid & _50_BITS  # a machine word each
     return (
         f"{pairs[a >> 40]}{pairs[a >> 30 & mask]}{pairs[a >> 20 & mask]}{pairs[a >> 10 & mask]}"
-        f"{pairs[a & mask]}{pairs[b >> 30]}{pairs[b >> 20 & mask]}{pairs[b >> 10 & mask]}"
-        f"{pairs[b & mask]}{pairs[c >> 30]}{pairs[c >> 20 & mask]}{pairs[c >> 10 & mask]}"
-        f"{pairs[c & mask]}"
+        f"{pairs[a & mask]}{pairs[b >> 40]}{pairs[b >> 30 & mask]}{pairs[b >> 20 & mask]}"
+        f"{pairs[b >> 10 & mask]}{pairs[b & mask]}"
     )
 
 
 def parse_ulid(text: str) -> int:
     """The number behind 26 letters."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{text!r:.100} is not a message id: a ULID is text")
     letters = text.upper()
     strange = letters.strip(_CROCKFORD)
     if strange:

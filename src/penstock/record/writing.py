@@ -7,8 +7,8 @@ and bytes all but a few numbers of the header is known.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -17,7 +17,9 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.errors import FrameTooLarge, InvalidInput, MessageTooLarge
+from penstock.record import compute as pc
 from penstock.record.batch import Batch
+from penstock.record.columns import uint8s
 from penstock.record.frame import (
     BODY_BYTES_MAX,
     CHECKED_FROM,
@@ -28,12 +30,17 @@ from penstock.record.frame import (
 )
 from penstock.record.plain import Plain, Single, around, as_it_lies, body_of
 from penstock.record.salt import PLAIN, Salt
-from penstock.record.schema import BITS, ROWS_MAX, Priority, schema_of
+from penstock.record.schema import BITS, HEADERS_MAX, ROWS_MAX, Priority, schema_of
+from penstock.record.single_with_expiry import SingleWithExpiry
+from penstock.record.single_with_header import SingleWithHeader
 
 Buffer: TypeAlias = bytes | memoryview | pa.Buffer
+Parts: TypeAlias = list[bytes | pa.Buffer]
+Compress: TypeAlias = Callable[[Parts], tuple[Parts, int]]
 
 COMPRESS_BYTES_MIN = 1024
-SINGLE_BYTES_MAX = 800  # of a value that is written as it is, whatever the codec
+"""Of a body that is worth compressing, unless the log says otherwise."""
+SINGLE_BYTES_MAX = 800  # of a value whose body is below that, whatever it is
 COMPRESS_RATIO_MAX = 0.95
 """Compression is kept only where it saves at least 5 %."""
 _LEVELS = {"gzip": 6}  # Arrow would take 9: four times as slow, and a few percent smaller
@@ -46,7 +53,7 @@ _ENDS = struct.Struct("<ii")  # of one value
 _CHECKED = struct.Struct("<16sq8sqq24s16s")  # the header of frame.py from there on, of these
 
 _NORMAL = int(Priority.NORMAL)
-_VALUE = BITS["value"]
+_VALUE, _HEADERS = BITS["value"], BITS["headers"]
 _STAMP, _PRIORITY, _EXPIRES_AT = BITS["timestamp"], BITS["priority"], BITS["expires_at"]
 
 
@@ -85,20 +92,25 @@ def encode(
     by: FrameProducer = NOBODY,
     span: int | None = None,
     salt: Salt = PLAIN,
+    codec_level: int | None = None,
+    compress_bytes_min: int = COMPRESS_BYTES_MIN,
 ) -> EncodedFrame:
     """Lay a batch down as a frame of the segment with this salt.
 
     `stamp_us` is the time of messages that bring none. `span` is given by compaction, where rows
-    are missing.
+    are missing. A body of fewer bytes than `compress_bytes_min` is not compressed.
     """
     if batch.timestamp_us is not None:
         stamp_us = batch.timestamp_us
     try:
         if batch.columns == _VALUE and span is None:
             if type(batch) is Single:
-                if len(batch.value) <= SINGLE_BYTES_MAX:
+                value = batch.payloads[0]
+                if len(value) <= SINGLE_BYTES_MAX and (
+                    codec == "none" or compress_bytes_min >= COMPRESS_BYTES_MIN
+                ):
                     return encode_single(
-                        batch.value, base_offset, ulid, stamp_us, batch.priority, salt, by
+                        value, base_offset, ulid, stamp_us, batch.priority, salt, by
                     )
             elif codec == "none" and not isinstance(batch, Plain):
                 frame = _encode_values(
@@ -106,7 +118,10 @@ def encode(
                 )
                 if frame is not None:
                     return frame
-        return _encode_any(batch, base_offset, ulid, stamp_us, codec, by, span, salt)
+        compress = None
+        if codec != "none":
+            compress = partial(_compress, codec, codec_level, compress_bytes_min)
+        return _encode_any(batch, base_offset, ulid, stamp_us, compress, by, span, salt)
     except struct.error as exc:
         raise InvalidInput(f"a number does not fit into a frame's header: {exc}") from None
 
@@ -133,12 +148,24 @@ def check_messages(batch: Batch, bytes_max: int) -> None:
         raise MessageTooLarge(f"a message of {longest} bytes; at most {bytes_max} are taken")
 
 
+def check_headers(batch: Batch) -> None:
+    """Raise if a message of the batch has too many headers. Next to nothing if all have few."""
+    if not batch.columns & _HEADERS or isinstance(batch, SingleWithHeader):
+        return
+    headers = batch.headers
+    if len(headers.values) <= HEADERS_MAX:
+        return
+    most = pc.max(pc.list_value_length(headers)).as_py() or 0
+    if most > HEADERS_MAX:
+        raise InvalidInput(f"a message with {most} headers; at most {HEADERS_MAX} are taken")
+
+
 def _encode_any(
     batch: Batch,
     base_offset: int,
     ulid: int,
     stamp_us: int,
-    codec: str,
+    compress: Compress | None,
     by: FrameProducer,
     span: int | None,
     salt: Salt,
@@ -149,12 +176,16 @@ def _encode_any(
     parts = None
     if columns == _VALUE and rows:
         parts = [batch.body()] if isinstance(batch, Plain) else body_of(batch.values)
+    elif isinstance(batch, SingleWithHeader):
+        parts = [batch.body()]
+    elif isinstance(batch, SingleWithExpiry):
+        parts, priorities = [batch.body()], priorities | EXPIRES
     if parts is None:
         columns, parts, first, last, priorities = _encode_body(batch, rows, stamp_us)
     raw_bytes = stored_bytes = sum(map(len, parts))
     codec_number = 0
-    if codec != "none" and COMPRESS_BYTES_MIN <= raw_bytes <= BODY_BYTES_MAX:
-        parts, codec_number = _compress(parts, codec)
+    if compress is not None and raw_bytes <= BODY_BYTES_MAX:
+        parts, codec_number = compress(parts)
         stored_bytes = sum(map(len, parts))
     span = rows if span is None else span
     frame_bytes, shape, counts, padding = _known(
@@ -306,7 +337,7 @@ def _encode_body(
             stamps = batch.timestamps_us()
             first, last = int(stamps.min()), int(stamps.max())
         if columns & _PRIORITY:
-            counts = np.bincount(np.asarray(data.column("priority")), minlength=len(Priority))
+            counts = np.bincount(uint8s(data.column("priority")), minlength=len(Priority))
             priorities = sum(1 << p for p, count in enumerate(counts.tolist()) if count)
         same = _STAMP if first == last else 0
         if priorities & (priorities - 1) == 0:
@@ -319,9 +350,13 @@ def _encode_body(
     return columns, [data.serialize()], first, last, priorities
 
 
-def _compress(parts: list[bytes | pa.Buffer], codec: str) -> tuple[list[bytes | pa.Buffer], int]:
+def _compress(codec: str, level: int | None, bytes_min: int, parts: Parts) -> tuple[Parts, int]:
+    """A body and the number of its codec, 0 where it is not worth it."""
+    if sum(map(len, parts)) < bytes_min:
+        return parts, 0
     body = parts[0] if len(parts) == 1 else b"".join(parts)
-    packed = pa.Codec(codec, compression_level=_LEVELS.get(codec)).compress(body)
+    level = _LEVELS.get(codec) if level is None else level
+    packed = pa.Codec(codec, compression_level=level).compress(body)
     if len(packed) > len(body) * COMPRESS_RATIO_MAX:
         return parts, 0
     return [packed], CODECS.index(codec)
