@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config import LogConfig, Retention
+from penstock.errors import LogError
 from penstock.log.frames import FrameTable
 from penstock.record.batch import Batch, Message
 from penstock.record.frame import FrameHeader
@@ -163,6 +164,10 @@ class PartitionLog(Protocol):
         """Why it takes no writes any more; None while it does."""
         ...
 
+    def stop(self, error: LogError) -> None:
+        """Take no more writes, and say this to who tries."""
+        ...
+
     @property
     def start(self) -> int:
         """The first offset that is kept."""
@@ -171,6 +176,11 @@ class PartitionLog(Protocol):
     @property
     def end(self) -> int:
         """One past the last offset."""
+        ...
+
+    @property
+    def may_expire(self) -> bool:
+        """Whether something with a TTL is among the messages, as far as that is quickly known."""
         ...
 
     @property
@@ -208,8 +218,8 @@ class PartitionLog(Protocol):
         """Store a batch as one. `keep_ids` is for messages that come from another log."""
         ...
 
-    def append_value(self, value: bytes) -> Future[None]:
-        """Append a message that is only a value; when it is durable. For journals."""
+    def append_value(self, value: bytes, *, is_entry: bool = False) -> Appended:
+        """Append a message that is a value and no more. An entry of a journal has no id."""
         ...
 
     def sync(self) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from penstock.at_exit import REST_S_MAX, rest_at_exit
 from penstock.clock import Clock
 from penstock.forks import abandon_in_children
 
@@ -36,6 +37,7 @@ class BackgroundCommitter:
         self._order = itertools.count()
         self.abandon()
         abandon_in_children(self)
+        rest_at_exit(self)
 
     def abandon(self) -> None:
         """Begin anew, without what was planned: in a forked process that is its parent's."""
@@ -44,6 +46,7 @@ class BackgroundCommitter:
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
+        self._resting = False
 
     def schedule(self, delay_ms: float, task: Task) -> None:
         due = time.monotonic() + delay_ms / 1000
@@ -58,18 +61,32 @@ class BackgroundCommitter:
             if self._tasks[0][2] is task:
                 self._wake.notify()
 
+    def rest(self) -> None:
+        """Begin no task any more."""
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            with self._lock:
+                self._resting = True
+                self._wake.notify()
+            thread.join(REST_S_MAX)
+
     def _run(self) -> None:
         while True:
             with self._lock:
-                while not self._tasks or self._tasks[0][0] > time.monotonic():
-                    wait_s = self._tasks[0][0] - time.monotonic() if self._tasks else None
+                while not self._resting and (wait_s := self._wait_s()) != 0:
                     self._wake.wait(wait_s)
+                if self._resting:
+                    return
                 task = heapq.heappop(self._tasks)[2]
             try:
                 task()
             except Exception:  # a task that fails must not stop the commits of other logs
                 _logger.exception("a background task failed")
             del task  # while it sleeps it keeps nothing alive
+
+    def _wait_s(self) -> float | None:
+        """Until the next task is due; None if there is none."""
+        return max(0.0, self._tasks[0][0] - time.monotonic()) if self._tasks else None
 
 
 class ManualCommitter:

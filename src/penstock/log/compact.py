@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import DiskFull, LogClosed, LogError, OffsetOutOfRange, TooManyOpenFiles
 from penstock.log.base import Needs
@@ -26,6 +25,7 @@ from penstock.log.files import File, FileSystem, is_out_of_room
 from penstock.log.index import SegmentIndex
 from penstock.log.recovery import remove_segments, seal
 from penstock.log.segment import Broken, Segment, begin_segment, walk
+from penstock.record import compute as pc
 from penstock.record.batch import Batch
 from penstock.record.frame import FrameHeader, decode_rows
 from penstock.record.schema import BITS, new_batch_ulid
@@ -271,9 +271,18 @@ class _Rewrite:
         span = last.next_offset - first.base_offset
         if len(batch) != span:
             batch = batch.placed()
-        codec, by = self.log.config.codec, FrameProducer(term=last.term)
-        salt = self.new.salt
-        frame = encode(batch, first.base_offset, ulid, codec=codec, by=by, span=span, salt=salt)
+        config = self.log.config
+        frame = encode(
+            batch,
+            first.base_offset,
+            ulid,
+            codec=config.codec,
+            by=FrameProducer(term=last.term),
+            span=span,
+            salt=self.new.salt,
+            codec_level=config.codec_level,
+            compress_bytes_min=config.compress_bytes_min,
+        )
         file.append(frame.buffers)
         self.new.add(frame)
 

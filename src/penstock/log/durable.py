@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.config import LogConfig
-from penstock.errors import LogClosed, LogError, LogFailed, TooManyOpenFiles
+from penstock.errors import DataFolderLost, LogClosed, LogError, LogFailed, TooManyOpenFiles
 from penstock.log.base import DONE
 from penstock.log.commit import Committer
 from penstock.log.descriptors import is_out_of_descriptors
@@ -55,7 +55,7 @@ class DurableLog(SegmentReader):
         self._commit_lock = threading.Lock()  # taken before the write lock, never after it
         self._closed = False
         self._abandoned = False
-        self._failure: LogFailed | None = None
+        self._failure: LogError | None = None
         self._unsynced: list[Unsynced] = []
         self._unnamed: Segment | None = None
         """The newest segment, as long as its name may be in the operating system alone."""
@@ -68,7 +68,7 @@ class DurableLog(SegmentReader):
         return self._durable_end
 
     @property
-    def failure(self) -> LogFailed | None:
+    def failure(self) -> LogError | None:
         """Why the log stopped; None while it takes writes."""
         return self._failure
 
@@ -125,7 +125,7 @@ class DurableLog(SegmentReader):
         with self._commit_lock:
             with self._write_lock:
                 unsynced = list(self._unsynced)
-                target = self._end if active_too else self._active.base_offset
+                target = self.end if active_too else self._active.base_offset
                 active = self._active_file
                 done = None
                 if active_too:
@@ -139,11 +139,11 @@ class DurableLog(SegmentReader):
                     self._sync_and_seal(unsynced, active if active_too else None)
                     self._durable_end = target
                     self._mark.write(target)
-            except (OSError, LogFailed) as exc:
+            except (OSError, LogFailed, DataFolderLost) as exc:
                 if isinstance(exc, OSError) and is_out_of_descriptors(exc):
                     self._commit_later(done, _NO_DESCRIPTOR_PAUSE_MS)
                     raise TooManyOpenFiles(self.folder) from exc
-                failure = exc if isinstance(exc, LogFailed) else self._fail(exc)
+                failure = self._failure or self._fail(exc)
                 if done:
                     done.set_exception(failure)
                 return
@@ -209,7 +209,12 @@ class DurableLog(SegmentReader):
         were only no descriptors left, so that nothing happened at all."""
         return TooManyOpenFiles(self.folder) if is_out_of_descriptors(exc) else self._fail(exc)
 
-    def _fail(self, exc: BaseException) -> LogFailed:
+    def stop(self, error: LogError) -> None:
+        """Take no more writes, and say this to who tries."""
+        if self._failure is None:
+            self._failure = error
+
+    def _fail(self, exc: BaseException) -> LogError:
         if self._failure is None:
             self._failure = LogFailed(self.folder, exc)
             _logger.error("%s", self._failure)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from penstock.clock import Clock
 from penstock.config import LogConfig
+from penstock.errors import LogError
 from penstock.log.base import PartitionLog
 from penstock.log.files import FileSystem
 
@@ -40,6 +41,14 @@ class Engine(Protocol):
 
     def remove(self, prefix: str) -> None:
         """Remove the log of this name and all below it, durably; they are closed. None is fine."""
+        ...
+
+    def is_intact(self) -> bool:
+        """Whether what this process alone may write to is still there."""
+        ...
+
+    def loss(self) -> LogError:
+        """What is told to whoever comes once it is not intact."""
         ...
 
     def close(self) -> None:

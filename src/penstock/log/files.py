@@ -73,6 +73,10 @@ class File(Protocol):
 class FolderLock(Protocol):
     """Held by the one process that writes to a folder."""
 
+    def is_in_place(self) -> bool:
+        """Whether the folder is still where it was, and the same."""
+        ...
+
     def release(self) -> None: ...
 
 
@@ -208,9 +212,19 @@ class DiskFile:
 class DiskLock:
     """An flock on the file LOCK. The kernel drops it when the process ends, however it ends."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._path = path
         abandon_in_children(self)
+
+    def is_in_place(self) -> bool:
+        try:
+            here, ours = os.stat(self._path), os.fstat(self._fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # whatever it is, the folder was not seen to be gone
+        return (here.st_dev, here.st_ino) == (ours.st_dev, ours.st_ino)
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
@@ -318,7 +332,8 @@ class DiskFiles:
         return room.f_bavail * room.f_frsize
 
     def lock(self, folder: str, owner: str) -> DiskLock:
-        fd = _open(os.path.join(folder, "LOCK"), os.O_RDWR | os.O_CREAT)
+        path = os.path.join(folder, "LOCK")
+        fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -327,7 +342,7 @@ class DiskFiles:
             raise DataFolderInUse(folder, holder) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, owner.encode(), 0)
-        return DiskLock(fd)
+        return DiskLock(fd, path)
 
 
 def _map(path: str, position: int, length: int) -> _Window:

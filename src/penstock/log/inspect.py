@@ -255,11 +255,10 @@ class _LogLook:
             if last and last.torn:
                 last.torn.next_offset = self.durable
                 return
-            reason = "they were durable, and are gone"
-            if last:
-                self._lost(last.file, last.size_bytes, end, self.durable, reason)
-            elif report.start < self.durable:
-                self._lost(DURABLE_FILE, None, report.start, self.durable, reason)
+            file, position = (last.file, last.size_bytes) if last else (DURABLE_FILE, None)
+            first = max(end, report.start)  # what was trimmed is not lost
+            if first < self.durable:
+                self._lost(file, position, first, self.durable, "they were durable, and are gone")
 
     def _damage(self, file: str, reason: str) -> None:
         self.report.findings.append(Finding(file=file, reason=reason))

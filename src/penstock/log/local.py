@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Iterable
 from concurrent.futures import Future
 from itertools import pairwise
 from types import TracebackType
@@ -16,17 +17,19 @@ from msgspec.structs import replace
 from penstock.clock import Clock, SystemClock
 from penstock.config import LogConfig, Retention
 from penstock.errors import (
+    AccessDenied,
     DiskFull,
     FrameError,
     LogError,
     LogFailed,
+    ReadOnlyFileSystem,
     TooManyOpenFiles,
+    storage_error,
 )
 from penstock.forks import abandon_in_children
 from penstock.log.base import DONE, Appended, Needs
 from penstock.log.commit import SHARED, Committer
 from penstock.log.compact import Compaction, Keep, compact, latest_offsets
-from penstock.log.descriptors import is_out_of_descriptors
 from penstock.log.durable import DurableLog, Unsynced
 from penstock.log.files import DiskFiles, File, FileSystem, is_out_of_room
 from penstock.log.index import NO_TIME, SegmentIndex
@@ -36,10 +39,11 @@ from penstock.log.segment import Segment, begin_segment
 from penstock.log.segment_header import SEGMENT_HEADER_BYTES
 from penstock.log.watermarks import DurableMark, write_start
 from penstock.record.batch import Batch
-from penstock.record.frame import HEADER_BYTES, read_header
+from penstock.record.frame import EXPIRES, HEADER_BYTES, read_header
 from penstock.record.plain import Single
-from penstock.record.schema import new_batch_ulid
+from penstock.record.schema import ROWS_MAX, new_batch_ulid
 from penstock.record.writing import (
+    COMPRESS_BYTES_MIN,
     NOBODY,
     SINGLE_BYTES_MAX,
     EncodedFrame,
@@ -105,7 +109,7 @@ class LocalLog(DurableLog):
         self._compact_lock = threading.Lock()  # taken before all others
         # Taken as it is, not by way of the condition, which a Ctrl-C could leave locked for ever.
         self._news_lock = threading.RLock()
-        self._news = threading.Condition(self._news_lock)
+        self._news: threading.Condition | None = None  # made by the first who waits
         self._waiting = 0
         self._released = False
         self._uncounted = False
@@ -113,14 +117,13 @@ class LocalLog(DurableLog):
         self._roomy_until = 0
         """Up to this length of the active segment nobody has to look whether there is room."""
         self._roll_at_us = 0
+        self._short_bytes_max = _short_bytes_max(config)
 
         try:
             files.make_folder(folder)
             self._folder_lock = files.lock(folder, _this_process()) if lock else None
         except OSError as exc:
-            if is_out_of_descriptors(exc):
-                raise TooManyOpenFiles(folder) from exc
-            raise LogError(f"{folder} cannot be the folder of a log: {exc}") from exc
+            raise storage_error(exc, f"{folder} cannot be the folder of a log") from exc
         try:
             found = recover(files, folder, config.index_interval_bytes)
             self._mark = DurableMark(files, folder)
@@ -132,13 +135,15 @@ class LocalLog(DurableLog):
                 raise
             if is_out_of_room(exc):
                 raise DiskFull(f"{folder}: no room to open the log: {exc}") from exc
-            if is_out_of_descriptors(exc):
-                raise TooManyOpenFiles(folder) from exc
+            error = storage_error(exc, f"{folder} cannot be opened")
+            if isinstance(error, AccessDenied | ReadOnlyFileSystem | TooManyOpenFiles):
+                raise error from exc  # nothing is wrong with the log
             raise LogFailed(folder, exc) from exc
         self._list = SegmentList.of(found.segments)
+        self.may_expire = _may_expire(found.segments)
         self._last_ulid = 0
         self._active, self._active_file = found.segments[-1], found.active
-        self._start, self._end = found.start, found.end
+        self._start, self.end = found.start, found.end
         self._durable_end = found.end
         self._active_since_us = self._first_write_us()
         for damage in found.damage:
@@ -164,12 +169,20 @@ class LocalLog(DurableLog):
             if self._closed or self._failure:
                 self._check_writable()
             config, wall_ns = self.config, self._clock.wall_ns()
-            now_us, ulid = wall_ns // 1000, new_batch_ulid(wall_ns)
-            if ulid <= self._last_ulid and ulid >> 80 == self._last_ulid >> 80:
-                ulid = self._last_ulid + (1 << 24)  # ids of one millisecond are in order, too
-            self._last_ulid = ulid
+            now_us, ulid = wall_ns // 1000, self._new_ulid(wall_ns)
             active = self._active
-            frame = encode(batch, active.tail[0], ulid, now_us, config.codec, by, salt=active.salt)
+            frame = encode(
+                batch,
+                active.tail[0],
+                ulid,
+                now_us,
+                config.codec,
+                by,
+                None,
+                active.salt,
+                config.codec_level,
+                config.compress_bytes_min,
+            )
             # What comes from another log was taken there, by the limit of its time.
             if frame.raw_bytes > config.message_bytes_max and not keep_ids:
                 check_messages(batch, config.message_bytes_max)
@@ -178,44 +191,48 @@ class LocalLog(DurableLog):
             self._notify()
         return Appended(frame.base_offset, frame.next_offset, frame.last_timestamp, ulid, durable)
 
-    def append_value(self, value: bytes) -> Future[None]:
-        """Append a message that is only a value; when it is durable. For journals: the short way.
+    def append_value(self, value: bytes, *, is_entry: bool = False) -> Appended:
+        """Append a message that is a value and no more: the short way of most of them.
 
-        Nobody asks for such a message by its id, which says when it was written and no more. What
-        is not short, or may have to wait for the disk, is appended all the same.
+        An entry of a journal is one that nobody asks for by its id, which says when it was written
+        and no more. What is not short, or may have to wait for the disk, is appended all the same.
         """
         unsynced = self._unsynced
-        if len(value) > SINGLE_BYTES_MAX or (unsynced and len(unsynced) >= _UNSYNCED_SEGMENTS_MAX):
-            return self.append(Single(value)).durable
+        if len(value) > self._short_bytes_max or (
+            unsynced and len(unsynced) >= _UNSYNCED_SEGMENTS_MAX
+        ):
+            return self.append(Single(value))
         with self._write_lock:
             if self._closed or self._failure:
                 self._check_writable()
             wall_ns = self._clock.wall_ns()
             now_us = wall_ns // 1000
-            ulid = wall_ns // 1_000_000 << 80
+            ulid = wall_ns // 1_000_000 << 80 if is_entry else self._new_ulid(wall_ns)
             active = self._active
             frame = encode_single(value, active.tail[0], ulid, now_us, salt=active.salt)
             durable = self._append(frame, now_us)
         if self._waiting:
             self._notify()
-        return durable
+        return Appended(frame.base_offset, frame.next_offset, now_us, ulid, durable)
 
     def wait(self, offset: int, timeout_s: float | None = None) -> bool:
         """Wait until there is a message at an offset or beyond; False when time is up."""
         with self._news_lock:
+            if self._news is None:
+                self._news = threading.Condition(self._news_lock)
             self._waiting += 1
             try:
-                self._news.wait_for(lambda: self._end > offset or self._closed, timeout_s)
+                self._news.wait_for(lambda: self.end > offset or self._closed, timeout_s)
             finally:
                 self._waiting -= 1
-        return self._end > offset
+        return self.end > offset
 
     def trim(self, before: int) -> None:
         """Forget every offset below `before`, for good. Segments go as soon as all of them did."""
-        before = min(before, self._end)
+        before = min(before, self.end)
         if before <= self._start:
             return
-        if before == self._end:
+        if before == self.end:
             self.roll()
         if before > self._durable_end or self._unsynced:
             self.sync()  # a segment that is sealed after it went would leave its index behind
@@ -230,6 +247,7 @@ class LocalLog(DurableLog):
                 segments = self._list.segments
                 gone = [s for s, after in pairwise(segments) if after.base_offset <= before]
                 self._list = SegmentList.of(segments[len(gone) :])
+                self.may_expire = _may_expire(self._list.segments)
             self._discard(gone)
 
     def retain(self, retention: Retention, now_us: int) -> int:
@@ -264,7 +282,7 @@ class LocalLog(DurableLog):
         segments = self._list.segments
         if (
             retention.age_ms is None
-            or self._end <= self._start
+            or self.end <= self._start
             or len(segments) < retention.segments_min
         ):
             return None
@@ -294,6 +312,7 @@ class LocalLog(DurableLog):
         """Go on with other settings, from the next append on."""
         with self._write_lock:
             self.config = config
+            self._short_bytes_max = _short_bytes_max(config)
             self._roomy_until = 0
         # A commit that waits for the old interval would hold up appends of a stricter policy.
         self.committer.schedule(0, self._commit_all)
@@ -347,14 +366,14 @@ class LocalLog(DurableLog):
             if self._folder_lock:
                 self._folder_lock.release()
         self._notify()
-        if self._failure and self._durable_end < self._end:
+        if self._failure and self._durable_end < self.end:
             raise self._failure
 
     def abandon(self) -> None:
         """This is a forked process: the log is its parent's."""
         self._write_lock, self._commit_lock = threading.Lock(), threading.Lock()
         self._compact_lock, self._news_lock = threading.Lock(), threading.RLock()
-        self._news = threading.Condition(self._news_lock)
+        self._news = None
         self._closed = self._released = self._abandoned = True
 
     def __enter__(self) -> Self:
@@ -370,9 +389,20 @@ class LocalLog(DurableLog):
 
     def _notify(self) -> None:
         with self._news_lock:
-            self._news.notify_all()
+            if self._news is not None:
+                self._news.notify_all()
 
     # Writing. The write lock is held.
+
+    def _new_ulid(self, wall_ns: int) -> int:
+        """Of the next message. Those of one millisecond are in order, too."""
+        ulid = self._last_ulid
+        if ulid >> 80 == wall_ns // 1_000_000:
+            ulid += ROWS_MAX
+        else:
+            ulid = new_batch_ulid(wall_ns)
+        self._last_ulid = ulid
+        return ulid
 
     def _append(self, frame: EncodedFrame, now_us: int) -> Future[None]:
         size_bytes = self._active.tail[1] + frame.frame_bytes
@@ -390,7 +420,9 @@ class LocalLog(DurableLog):
             raise self._not_written(frame, exc) from exc
         self._active.add(frame)
         self._uncounted = False
-        self._end = frame.next_offset
+        if frame.priorities & EXPIRES:
+            self.may_expire = True
+        self.end = frame.next_offset
         if self._commit_is_due and self.config.fsync == "interval":
             return DONE
         return self._plan_commit()
@@ -489,6 +521,18 @@ class LocalLog(DurableLog):
         except FrameError:  # empty, or damaged: its age counts from now on
             return self._clock.wall_ns() // 1000
         return int.from_bytes(ulid[:6], "big") * 1000
+
+
+def _short_bytes_max(config: LogConfig) -> int:
+    """Of a value that is laid down as it is, and is not too long, whatever it is; -1: of none."""
+    bytes_min = config.message_bytes_max
+    if config.codec != "none":
+        bytes_min = min(bytes_min, config.compress_bytes_min)
+    return SINGLE_BYTES_MAX if bytes_min >= COMPRESS_BYTES_MIN else -1
+
+
+def _may_expire(segments: Iterable[Segment]) -> bool:
+    return any(segment.priorities & EXPIRES for segment in segments)
 
 
 def _this_process() -> str:

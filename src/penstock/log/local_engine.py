@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from penstock.clock import Clock, SystemClock
 from penstock.config import LogConfig
-from penstock.errors import LogError, TooManyOpenFiles
+from penstock.errors import DataFolderLost, LogError, storage_error
 from penstock.log.commit import Committer
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.local import LocalLog
@@ -37,10 +37,8 @@ class LocalEngine:
         try:
             self.files.make_folder(self.folder)
             self._lock = self.files.lock(self.folder, owner or _this_process())
-        except TooManyOpenFiles:
-            raise
         except OSError as exc:
-            raise LogError(f"{self.folder} cannot be a data folder: {exc}") from exc
+            raise storage_error(exc, f"{self.folder} cannot be a data folder") from exc
 
     def open(self, name: str, config: LogConfig) -> LocalLog:
         return LocalLog.open(
@@ -68,8 +66,16 @@ class LocalEngine:
     def remove(self, prefix: str) -> None:
         self.files.remove_folder(self._path(prefix))
 
+    def is_intact(self) -> bool:
+        """Whether the data folder is the one that was locked: not removed, moved or replaced."""
+        return self._lock.is_in_place()
+
+    def loss(self) -> LogError:
+        return DataFolderLost(self.folder)
+
     def close(self) -> None:
-        self.before_release()
+        if self.is_intact():  # else what lies there is another's
+            self.before_release()
         self._lock.release()
 
     def _path(self, name: str) -> str:

@@ -47,7 +47,7 @@ class LogReader(SegmentReader):
 
     @property
     def durable_end(self) -> int:
-        return self._end
+        return self.end
 
     def refresh(self) -> None:
         """Learn of messages, segments and trims since the last look."""
@@ -57,22 +57,22 @@ class LogReader(SegmentReader):
                 durable = self._look()
             except FileNotFoundError:
                 continue  # a segment was trimmed or compacted between two of our steps
-            if durable <= self._end:
+            if durable <= self.end:
                 return
             # A listing may miss files that are exchanged meanwhile: so this has to be seen twice.
-            if short == (self._end, durable):
+            if short == (self.end, durable):
                 last = self._list.segments[-1]
                 reason = "they were durable, and are gone"
-                self._report(Damage(last.name, last.size_bytes, self._end, durable, reason))
-                self._end = durable
+                self._report(Damage(last.name, last.size_bytes, self.end, durable, reason))
+                self.end = durable
                 return
-            short = self._end, durable
+            short = self.end, durable
         raise LogError(f"{self.folder}: its files change faster than they can be read")
 
     def wait(self, offset: int, timeout_s: float | None = None) -> bool:
         """Wait until a message at an offset or beyond is durable; False when time is up."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        while self._end <= offset:
+        while self.end <= offset:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
@@ -104,40 +104,45 @@ class LogReader(SegmentReader):
         """Learn what there is; up to where it should be."""
         try:
             durable = read_mark(self._files, self._path(DURABLE_FILE))
-            segments, _ = list_segments(self._files, self.folder)
+            found, _ = list_segments(self._files, self.folder)
         except (FileNotFoundError, NotADirectoryError):
-            segments = []
-        if not segments:
+            found = []
+        if not found:
             raise LogNotFound(f"there is no log in {self.folder}")
         known = {segment.path: segment for segment in self._list.segments}
+        segments = [known.get(segment.path, segment) for segment in found]
+        for segment in segments:
+            self._take_summary(segment)
+        if durable is None:  # what is sealed was durable before
+            durable = max([self.end, *(s.next_offset for s in segments if s.index is None)])
         kept: list[Segment] = []
-        for found in segments:
-            if kept and found.base_offset < kept[-1].next_offset:
+        for segment in segments:
+            if kept and segment.base_offset < kept[-1].next_offset:
                 continue  # its messages are in a compacted segment
-            segment = known.get(found.path, found)
-            self._learn(segment, self._end if durable is None else durable)
+            if segment.index is not None:
+                self._walk(segment, durable)
             kept.append(segment)
         self._list = SegmentList.of(kept)
         try:
             self._start = read_mark_or_raise(self._files, self._path(START_FILE)) or 0
         except MarkDamaged:
             self._start = kept[0].base_offset
-        if durable is None:  # what is sealed was durable before
-            durable = max([self._end, *(s.next_offset for s in kept if s.index is None)])
-        self._end = max(self._start, min(durable, kept[-1].next_offset))
+        self.end = max(self._start, min(durable, kept[-1].next_offset))
         return durable
 
-    def _learn(self, segment: Segment, durable: int) -> None:
-        """A sealed segment tells by its index; the growing one is walked from where we were."""
+    def _take_summary(self, segment: Segment) -> None:
+        """A sealed segment tells by its index; the growing one has one in memory."""
         if segment.index is None and segment.salt is not UNKNOWN:
             return
         try:
             segment.take_summary(load_index(self._files, segment)[0])
             segment.index = None
-            return
         except IndexDamaged:
             if segment.index is None:
                 segment.index = SegmentIndex(self._index_interval_bytes)
+
+    def _walk(self, segment: Segment, durable: int) -> None:
+        """Learn what a segment without an index holds, from where we were."""
         if segment.is_empty:  # a writer that recovers may make it anew, as long as nothing is in it
             header = decode_header(self._files.read(segment.path, _LOOK_BYTES), segment.path)
             segment.salt = header.salt if header else UNKNOWN

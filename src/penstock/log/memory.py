@@ -41,6 +41,9 @@ class MemoryLock:
         self._locks = locks
         self._folder = folder
 
+    def is_in_place(self) -> bool:
+        return True
+
     def release(self) -> None:
         self._locks.pop(self._folder, None)
 
@@ -54,6 +57,10 @@ class MemoryFiles:
         self._locks: dict[str, str] = {}
         self._mutex = threading.RLock()
         self._free_bytes = free_bytes
+
+    def __contains__(self, path: str) -> bool:
+        """Whether there is such a file."""
+        return path in self._files
 
     def make_folder(self, folder: str) -> None:
         with self._mutex:

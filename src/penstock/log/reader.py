@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ from penstock.record.batch import Batch
 from penstock.record.frame import FrameHeader, checksum, decode_rows, read_header
 from penstock.record.salt import UNKNOWN
 from penstock.record.schema import BITS
+from penstock.record.singles import Singles, read_singles
 
 _logger = logging.getLogger("penstock.log")
 
@@ -32,6 +33,7 @@ INDEX_CACHE_BYTES = 32 << 20
 """Indexes of sealed segments that a log keeps in memory."""
 
 _WINDOW_BYTES_MIN = 128 << 10  # mapped at once, for reads that ask for little: a usual batch
+_VALUE = BITS["value"]
 _RETRIES = 100  # a reader meets a file that was just trimmed or compacted; each time it is newer
 
 # How most reads end, at the edge of what is mapped: not worth a raise.
@@ -66,7 +68,8 @@ class SegmentReader:
         self._index_interval_bytes = index_interval_bytes
         self._list = SegmentList.of(())
         self._start = 0
-        self._end = 0
+        self.end = 0
+        """One past the last offset."""
         self._indexes: dict[str, SegmentIndex] = {}
         self._indexes_bytes = 0
         self._damage: dict[tuple[int, int], Damage] = {}
@@ -74,10 +77,6 @@ class SegmentReader:
     @property
     def start(self) -> int:
         return self._start
-
-    @property
-    def end(self) -> int:
-        return self._end
 
     @property
     def damage(self) -> list[Damage]:
@@ -106,7 +105,7 @@ class SegmentReader:
 
         Batches share the memory of the mapped file. Damaged frames are skipped and reported.
         """
-        end = self._end
+        end = self.end
         if not self._start <= offset <= end:
             raise OffsetOutOfRange(offset, self._start, end)
         batches: list[Batch] = []
@@ -120,10 +119,10 @@ class SegmentReader:
 
         Their rows are not decoded. Damaged frames are skipped and reported.
         """
-        end = self._end
+        end = self.end
         if not self._start <= offset <= end:
             raise OffsetOutOfRange(offset, self._start, end)
-        frames: list[LocatedFrame] = []
+        frames: list[LocatedFrame | Singles] = []
         start = offset
         while offset < end and not frames:
             offset = self._read_segment(offset, end, max_bytes, _HeaderCursor, frames, [])
@@ -182,7 +181,7 @@ class SegmentReader:
 
     def headers(self, offset: int) -> Iterator[FrameHeader]:
         """The headers of the frames from the one of an offset on, each verified; for recoveries."""
-        while offset < self._end:
+        while offset < self.end:
             segment, buffer, first_offset = self._frames_from(offset)
             for item in walk(buffer, segment.salt, first_offset, position=0):
                 if isinstance(item, ValidFrame) and item.header.next_offset > offset:
@@ -223,7 +222,7 @@ class SegmentReader:
             segment = segments.segments[number]
             if offset < segment.base_offset:
                 if offset < self._start:  # trimmed a moment ago
-                    raise OffsetOutOfRange(offset, self._start, self._end)
+                    raise OffsetOutOfRange(offset, self._start, self.end)
                 lost = Damage(segment.name, 0, offset, segment.base_offset, "frames are missing")
                 damage.append(self._report(lost))
                 offset = segment.base_offset
@@ -241,11 +240,11 @@ class SegmentReader:
             except FileNotFoundError:
                 self._moved_on()
                 if offset < self._start:
-                    raise OffsetOutOfRange(offset, self._start, self._end) from None
+                    raise OffsetOutOfRange(offset, self._start, self.end) from None
         raise LogError(f"{self.folder}: its files change faster than they can be read")
 
     def _find(self, timestamp_us: int) -> int:
-        segments, end = self._list, self._end
+        segments, end = self._list, self.end
         for segment in segments.segments[bisect_left(segments.newest, timestamp_us) :]:
             if segment.last_timestamp < timestamp_us or segment.next_offset <= self._start:
                 continue
@@ -266,7 +265,7 @@ class SegmentReader:
         return end
 
     def _next_block(self, offset: int, priorities: int) -> int:
-        segments, end = self._list, self._end
+        segments, end = self._list, self.end
         for segment in segments.segments[segments.at(offset) :]:
             if segment.priorities & priorities:
                 index = self._index(segment)
@@ -284,9 +283,7 @@ class SegmentReader:
             index = self._index(segment)
             blocks = np.array(index.offsets, np.int64)
             positions = np.array(index.positions[: len(blocks)], np.int64)
-            first, last = np.searchsorted(blocks, [start, end], "right") - [1, 0]
-            begin = int(positions[first]) if first >= 0 else SEGMENT_HEADER_BYTES
-            stop = int(positions[last]) if last < len(blocks) else segment.size_bytes
+            begin, stop = _positions_at(segment, blocks, positions, [start, end])
             inside = (blocks > start) & (blocks < end)
             offsets.append(blocks[inside])
             sizes.append(before + positions[inside] - begin)
@@ -355,6 +352,7 @@ class _Cursor(Generic[_F]):
         self.found: list[_F] = []
         self.damage: list[Damage] = []
         self._salt = segment.salt
+        self._before_single = False
         block = index.block_of(offset)
         self._position, self._expected = SEGMENT_HEADER_BYTES, segment.base_offset
         # Frames before the first block are damaged ones: they are to be met, and told of.
@@ -365,6 +363,7 @@ class _Cursor(Generic[_F]):
     def read(self, stop: int) -> int:
         """Collect frames up to the offset `stop` or `max_bytes`, and say where to go on."""
         while self._expected < stop:
+            self._read_singles(stop)
             error = self._read_run(stop)
             if isinstance(error, FrameTruncated) and self._more_to_map:
                 if self.found:
@@ -372,9 +371,23 @@ class _Cursor(Generic[_F]):
                 self._map(max(self._frame_bytes(), _WINDOW_BYTES_MIN))
             elif error:
                 self._skip(error, stop)
-            elif self.found:
+            elif self.found and not self._before_single:
                 break
         return max(self._expected, self._offset)
+
+    def _read_singles(self, stop: int) -> None:
+        """Go past the next frames if there are many single messages among them, in one pass."""
+        at, first = self._position - self._origin, self._expected
+        skip = max(self._offset - first, 0)
+        run = read_singles(
+            self._window, at, self._salt, first, skip, stop - first - skip, self._left_bytes
+        )
+        if run is not None:
+            singles, end = run
+            self._take_singles(singles)
+            self._left_bytes -= singles.frames_bytes
+            self._position = self._origin + end
+            self._expected = singles.next_offset
 
     def _read_run(self, stop: int) -> FrameError | None:
         """Go past the next frames, as many as may be, or up to one that is not whole: returned.
@@ -404,14 +417,26 @@ class _Cursor(Generic[_F]):
         """A frame that was verified and reaches beyond the offset; FrameError if it is wrong."""
         raise NotImplementedError
 
+    def _take_singles(self, singles: Singles) -> None:
+        """The same of many frames."""
+        raise NotImplementedError
+
     def _headers(self, stop: int) -> tuple[list[tuple[int, int, FrameHeader]], FrameError | None]:
-        """Where the next frames begin and end, if their headers are right; and what is no frame."""
+        """Where the next frames begin and end, if their headers are right; and what is no frame.
+
+        Up to the first single message after others: it may be the first of many."""
         window, at, expected = self._window, self._position - self._origin, self._expected
         salt = self._salt
         frames: list[tuple[int, int, FrameHeader]] = []
+        after_others = self._before_single = False
         try:
             while expected < stop:
                 header = read_header(window, at, salt)
+                if header.row_count != 1 or header.columns != _VALUE:
+                    after_others = True
+                elif after_others:
+                    self._before_single = True
+                    break
                 frame_bytes, next_offset = header.frame_bytes, header.next_offset
                 end = at + frame_bytes
                 size_bytes = max(header.raw_bytes, frame_bytes)  # as it is in memory
@@ -472,12 +497,18 @@ class _BatchCursor(_Cursor[Batch]):
         if len(batch):
             self.found.append(batch)
 
+    def _take_singles(self, singles: Singles) -> None:
+        self.found.append(singles)
 
-class _HeaderCursor(_Cursor[LocatedFrame]):
+
+class _HeaderCursor(_Cursor[LocatedFrame | Singles]):
     """Collects where the frames lie."""
 
     def _take(self, window: memoryview, position: int, header: FrameHeader) -> None:
         self.found.append((window, position, header))
+
+    def _take_singles(self, singles: Singles) -> None:
+        self.found.append(singles)
 
 
 def _from_offset(batch: Batch, offset: int) -> Batch:
@@ -486,3 +517,14 @@ def _from_offset(batch: Batch, offset: int) -> Batch:
     if batch.columns & BITS["offset"]:
         skipped = int(np.searchsorted(batch.offset_numbers(), offset))
     return batch.slice(skipped)
+
+
+def _positions_at(
+    segment: Segment, blocks: Int64s, positions: Int64s, offsets: Sequence[int]
+) -> list[int]:
+    """About where in its file some offsets are, as if all messages of a block were equally long."""
+    known = np.concatenate([[segment.base_offset], blocks, [segment.next_offset]])
+    places = np.concatenate([[SEGMENT_HEADER_BYTES], positions, [segment.size_bytes]])
+    skipped = int(len(blocks) > 0 and blocks[0] == segment.base_offset)
+    found: list[int] = np.interp(offsets, known[skipped:], places[skipped:]).astype(int).tolist()
+    return found

@@ -9,6 +9,8 @@ The rules, in the order in which they apply:
 3. Bytes that are no frame, below what is known to be durable, are damage: they stay where they
    are and are reported. Behind that they are the torn tail of writes that nobody was promised:
    the log is cut there, later segments included. A segment without a header is torn as a whole.
+   Nothing below the start is lost: a trim does not sync the removal of its segments, so a power
+   cut may bring back any of them without those behind.
 4. What was written but not known to be durable is written once more and synced: after an fsync
    that failed, the kernel may show data that it will never write.
 """
@@ -105,7 +107,7 @@ class _Recovery:
             self._start_with(segments)
         for segment in segments:
             self._summarise(segment)
-        segments = self._drop_trimmed(self._in_order(segments))
+        segments = self._in_order(segments)
         end = max(self.durable, segments[-1].next_offset if segments else 0)
         active = segments[-1] if segments else None
         if active is not None and active.next_offset < end:
@@ -119,6 +121,7 @@ class _Recovery:
             active.index = SegmentIndex(self.interval_bytes)
             begin_segment(self.files, active).close()
             segments.append(active)
+        segments = self._drop_trimmed(segments)
         for segment in segments[:-1]:
             if segment.index is not None:
                 self._seal(segment)
@@ -158,8 +161,7 @@ class _Recovery:
                 if before.next_offset >= self.durable:
                     self._remove(*segments[number:])
                     break
-                if segment.base_offset > self.start:
-                    self._lost(before, before.size_bytes, segment.base_offset, "frames are missing")
+                self._lost(before, before.size_bytes, segment.base_offset, "frames are missing")
             kept.append(segment)
             if segment.index is not None and self._walk(segment):
                 if segment.salt is UNKNOWN:  # it never had a header: not even the file was finished
@@ -225,13 +227,16 @@ class _Recovery:
                 raise
 
     def _drop_trimmed(self, segments: list[Segment]) -> list[Segment]:
-        """Without the segments that a trim had not yet removed."""
+        """Without those that a trim had not yet removed, or that came back with a power cut."""
         trimmed = [s for s, after in pairwise(segments) if after.base_offset <= self.start]
         self._remove(*trimmed)
         return segments[len(trimmed) :]
 
     def _lost(self, segment: Segment, position: int, next_offset: int, reason: str) -> None:
-        first = segment.next_offset
+        # What was trimmed is not lost: a power cut may bring back some of its segments, not others.
+        first = max(segment.next_offset, self.start)
+        if first >= next_offset:
+            return
         if segment.salt is UNKNOWN:
             position, reason = 0, HEADER_LOST
         self.damage.append(Damage(segment.name, position, first, next_offset, reason))

@@ -14,8 +14,12 @@ from penstock.record.batch import Batch, Message
 
 
 def fill(log: LocalLog, random: Random, appends: int = 120) -> None:
-    """Single messages and batches, of one priority and of several, some of which expire."""
+    """Single messages and batches, of one priority and of several, some of which expire; and runs
+    of messages that were published one by one."""
     for number in range(appends):
+        if random.random() < 0.1:
+            for nth in range(random.randrange(40)):
+                log.append(Batch.build([b"%d" % nth * random.randrange(9)], priority=nth % 5))
         rows = random.choice([1, 1, 1, 2, 7, 40])
         mixed = [random.randrange(5) for _ in range(rows)]
         log.append(
@@ -68,6 +72,36 @@ def test_scattered_reads_agree_with_reading_everything(tmp_path: Path, seed: int
             expiring = {m.offset for m in mine if m.expires_at_us is not None}
             assert expiring & set(some) <= set(table.expiring(some))
             offset = table.stop
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_reads_from_any_offset_agree_with_reading_everything(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    with LocalLog.open(tmp_path, LogConfig(segment_bytes=16 << 10)) as log:
+        fill(log, random)
+        every = read_all(log)
+        for _ in range(100):
+            start = random.randrange(log.end)
+            read = log.read(start, random.choice([1, 1000, 20_000]))
+            assert read.messages() == every[start : read.next_offset]
+
+
+@pytest.mark.parametrize("damaged", [0, 3, 17, 39])
+def test_a_damaged_frame_in_a_run_takes_no_other_with_it(tmp_path: Path, damaged: int) -> None:
+    with LocalLog.open(tmp_path) as log:
+        for number in range(40):
+            log.append(Batch.build([b"%02d" % number]))
+        (path,) = tmp_path.glob("*.log")
+        data = bytearray(path.read_bytes())
+        frame_bytes = (len(data) - SEGMENT_HEADER_BYTES) // 40
+        data[SEGMENT_HEADER_BYTES + (damaged + 1) * frame_bytes - 8] ^= 1  # in its value
+        path.write_bytes(data)
+
+        whole = [number for number in range(40) if number != damaged]
+
+        assert [m.offset for m in read_all(log)] == whole
+        assert [m.value for m in read_all(log)] == [b"%02d" % number for number in whole]
+        assert [(d.first_offset, d.next_offset) for d in log.damage] == [(damaged, damaged + 1)]
 
 
 def test_damaged_frames_are_skipped_and_reported(tmp_path: Path) -> None:

@@ -344,6 +344,20 @@ def test_without_a_mark_that_can_be_read_what_is_sealed_is_there(
     assert values(reader) == [b"a", b"b"]
 
 
+def test_without_a_mark_a_sealed_segment_vouches_for_those_before_it(
+    open_log: Opener, folder: Path
+) -> None:
+    with open_log() as log:
+        log.append(Batch.build(["a", "b"]))
+        log.roll()
+        log.append(Batch.build(["c"]))
+        log.roll()
+    (folder / "durable").write_bytes(b"")  # what a power cut may leave of both
+    (folder / segment_name(0)).with_suffix(".index").unlink()
+    reader = LogReader.open(folder)
+    assert (values(reader), reader.damage) == ([b"a", b"b", b"c"], [])
+
+
 def test_a_start_that_cannot_be_read_is_where_the_files_begin(
     open_log: Opener, folder: Path
 ) -> None:
