@@ -14,8 +14,8 @@ import msgspec
 
 from penstock.errors import InvalidInput, OutOfOrderSequence
 
-CALLER_MIN = 2
-"""Below are no callers: 0, negated, stands for nobody, and 1 for delayed messages that moved."""
+CALLER_MIN = 16
+"""Below are no callers: negated, these numbers say what else a frame may be of."""
 
 _Call: TypeAlias = tuple[int, int, bytes]
 """The number, the first offset and the first id of what was stored."""

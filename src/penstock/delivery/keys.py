@@ -1,4 +1,5 @@
-"""Per-key order: at most one message of a key is in flight or waiting for a retry.
+"""Per-key order: at most one message of a key is in flight or waiting for a retry; or a run of
+them that was handed out together, of which none is handed out again while another is in flight.
 
 Keys are known by a hash of 64 bits. Two keys that share one wait for each other now and then,
 which costs time and never order.
@@ -6,9 +7,11 @@ which costs time and never order.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +22,22 @@ from penstock.delivery.offsets import Int64s, Offsets
 NO_KEY = 0  # messages without a key wait for nobody
 
 
+class KeyRun:
+    """How many messages of a key one receive takes, and of which lane; -1: retries."""
+
+    __slots__ = ("count", "priority")
+
+    def __init__(self, priority: int, count: int) -> None:
+        self.priority = priority
+        self.count = count
+
+
 class KeyLocks:
     """A message locks its key from when it is first handed out until it is done."""
 
     def __init__(self) -> None:
         self.key_of: dict[int, int] = {}  # of the messages that lock one
-        self._locked: dict[int, int] = {}  # by how many messages
+        self._locked: dict[int, list[int]] = {}  # by which messages, ascending
         self.ahead = tuple(KeysAhead() for _ in range(LANES))
 
     def __len__(self) -> int:
@@ -34,27 +47,42 @@ class KeyLocks:
         for offset, key in zip(offsets, keys, strict=True):
             if key != NO_KEY:
                 self.key_of[offset] = key
-                self._locked[key] = self._locked.get(key, 0) + 1
+                insort(self._locked.setdefault(key, []), offset)
 
     def release(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
             key = self.key_of.pop(offset, None)
             if key is None:
                 continue
-            if self._locked[key] > 1:
-                self._locked[key] -= 1
+            run = self._locked[key]
+            if len(run) > 1:
+                run.remove(offset)
                 continue
             del self._locked[key]
             for ahead in self.ahead:
                 ahead.offer(key)
 
-    def free(self, priority: int, count: int, seen: set[int], taken: Offsets) -> list[int]:
-        """Messages ahead in a lane, up to `count`, that may be handed out together: of each key
-        that is neither locked nor `seen` the first that is not `taken`, those without one too.
+    def run(self, key: int) -> Sequence[int]:
+        """The messages that lock a key, ascending."""
+        return self._locked.get(key, ())
 
-        The keys of those found become seen. Looks, and changes nothing.
+    def free(
+        self, priority: int, count: int, seen: dict[int, KeyRun], taken: Offsets, run_max: int = 1
+    ) -> list[int]:
+        """Messages ahead in a lane, up to `count`, that may be handed out together: of each key
+        that is not locked the first that are not `taken`, those without one too. Of a key that is
+        `seen` in this lane as many more as make up `run_max`, and none if it was in another.
+
+        The keys of those found become seen. Looks, and changes nothing else.
         """
-        return self.ahead[priority].free(count, self._locked, seen, taken)
+        ahead = self.ahead[priority]
+        return ahead.free(priority, count, self._locked, seen, taken, run_max)
+
+    def left_lane(self, priority: int, offsets: Offsets) -> None:
+        """Messages of a lane were handed out, or dropped."""
+        ahead = self.ahead[priority]
+        if ahead.key_of:
+            ahead.remove(offsets)
 
     def forget_ahead(self) -> None:
         """The lanes go on somewhere else."""
@@ -99,9 +127,6 @@ class KeysAhead:
                 waiting.append(offset)
 
     def remove(self, offsets: Offsets) -> None:
-        """Messages were handed out, or dropped."""
-        if not self.key_of:
-            return
         for offset in offsets:
             key = self.key_of.pop(offset, NO_KEY)
             if key == NO_KEY:
@@ -127,7 +152,13 @@ class KeysAhead:
         return [later for later in waiting if later > offset]
 
     def free(
-        self, count: int, locked: Collection[int], seen: set[int], taken: Offsets
+        self,
+        priority: int,
+        count: int,
+        locked: Collection[int],
+        seen: dict[int, KeyRun],
+        taken: Offsets,
+        run_max: int,
     ) -> list[int]:
         heap, last = self._heap, -1
         found: list[int] = []
@@ -142,12 +173,22 @@ class KeysAhead:
                 continue
             kept.append(offset)
             last = offset
-            if key not in seen:
-                first = next((each for each in waiting if each not in taken), None)
-                if first is not None:
-                    found.append(first)
-                    if key != NO_KEY:
-                        seen.add(key)
+            if key == NO_KEY:
+                if offset not in taken:
+                    found.append(offset)
+                continue
+            run = seen.get(key)
+            if run is None:
+                run = KeyRun(priority, 0)
+            elif run.priority != priority:
+                continue
+            wanted = min(run_max - run.count, count - len(found))
+            if wanted > 0:
+                some = list(islice((each for each in waiting if each not in taken), wanted))
+                if some:
+                    found += some
+                    run.count += len(some)
+                    seen[key] = run
         for offset in kept:
             heappush(heap, offset)
         return found

@@ -48,6 +48,15 @@ class Source(Protocol):
         """A hash of each message's key, 0 where it has none. Asked only where keys are ordered."""
         ...
 
+    def marks(self, start: int, end: int) -> NDArray[np.uint16]:
+        """The marks (`fairness.py`) of some messages in [start, end), from the first on, one at the
+        least. Asked only where tenants take turns."""
+        ...
+
+    def known_marks(self, start: int, end: int) -> NDArray[np.uint16]:
+        """The same, and none where the log would have to be read."""
+        ...
+
 
 class Lane:
     """One priority: what was found ahead and not handed out yet, and how far was looked."""
@@ -93,22 +102,25 @@ class Lane:
 
     def look(self, count: int, source: Source, end: int, strip: Strip) -> None:
         """Read on until so many are ahead, or the end."""
-        if self._stop - self._first >= count:
-            return  # quickly, in the most frequent case: a long run is ahead
-        while len(self) < count and self.scanned < end:
+        ahead = self._stop - self._first if self._bits is None else len(self._bits)
+        while ahead < count and self.scanned < end:
             found, scanned = source.scan(
-                self.priority, self.scanned, max(count - len(self), AHEAD), end
+                self.priority, self.scanned, max(count - ahead, AHEAD), end
             )
             assert self.scanned < scanned <= end, "a scan must get on, and stay inside the log"
             self._append(strip(Offsets.of(found)))
             self.scanned = scanned
+            ahead = len(self)
 
     def take(self, offsets: Offsets, cursor: int) -> None:
-        """Messages were handed out; without read-ahead, as in a recovery, go on at the cursor."""
+        """Messages were handed out; without read-ahead, as in a recovery, go on at the cursor, or
+        behind them where it is -1."""
         if self._bits is None:
             stop = self._first + offsets.count
             if offsets.bits is None and offsets.first == self._first and stop <= self._stop:
                 self._first = stop
+                if cursor < 0:
+                    return  # what is ahead was looked at
             elif self._stop > self._first:
                 self._append(self._drain() - offsets)
         else:
@@ -116,6 +128,8 @@ class Lane:
             if not self._bits:
                 self._bits = None
                 self._first = self._stop = 0
+        if cursor < 0:
+            cursor = offsets.stop
         if cursor > self.scanned:
             self.scanned = cursor
 
@@ -175,6 +189,23 @@ class Lanes:
         critical, high, normal, low, background = [lane.at(0) for lane in self.lanes]
         return critical, high, normal, low, background
 
+    def of_one_lane(
+        self, count: int, source: Source, end: int, strip: Strip
+    ) -> tuple[int, Offsets, int] | None:
+        """What comes next where one lane alone has messages, by far the most frequent case: its
+        priority, so many of its messages, and where it goes on behind them."""
+        if self._alone is None or end != self._end:
+            self.look(source, end, strip)
+        lane = self._alone
+        if lane is None:
+            return None
+        first, stop = lane._first, lane._first + count
+        if stop <= lane._stop:  # a long run is ahead
+            return lane.priority, Offsets(first, count), stop if stop < lane._stop else lane.scanned
+        lane.look(count, source, end, strip)
+        found = lane.peek(0, count)
+        return (lane.priority, found, lane.at(found.count)) if found.count else None
+
     def look(self, source: Source, end: int, strip: Strip) -> int:
         """A bit for each lane that has a message to hand out."""
         alone = self._alone
@@ -197,7 +228,7 @@ class Lanes:
                 if lagging & bit:
                     if present & bit:
                         lane.look(1, source, end, strip)
-                        if len(lane):
+                        if lane._bits is not None or lane._stop > lane._first:
                             ready |= bit
                     else:
                         lane.scanned = end

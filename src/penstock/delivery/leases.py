@@ -69,14 +69,15 @@ class Lease(msgspec.Struct, array_like=True, gc=False):
 class Leases:
     """All leases by nonce, and a timer for each.
 
-    Most leases are settled soon, so the youngest are kept as they are. There may be very many that
-    are not: those on a single message are then packed into 74 bytes, where the object and its
-    numbers take 300.
+    Most leases are settled soon, so the youngest are kept as they are, and only the first deadline
+    of them all is known. There may be very many that are not: those get timers, and those on a
+    single message are packed into 74 bytes, where the object and its numbers take 300.
     """
 
     def __init__(self) -> None:
         self.by_nonce: dict[int, Lease | bytes] = {}
-        self._young: list[int] = []  # those that were not packed yet, if they are still here
+        self._young: list[int] = []  # those without a timer, if they are still here
+        self._young_deadline_ns: int = NEVER  # none of them ends before
         self._names: list[str] = []  # consumers, so that a packed lease can name its own
         self._consumers: dict[str, int] = {}
         self._timers = TimerWheel()
@@ -98,19 +99,21 @@ class Leases:
 
     def add(self, lease: Lease) -> None:
         """A new one."""
-        nonce, by_nonce, young, timers = lease.nonce, self.by_nonce, self._young, self._timers
+        nonce, by_nonce, young = lease.nonce, self.by_nonce, self._young
+        if not by_nonce:  # all that were young are settled
+            young.clear()
+            self._young_deadline_ns = NEVER
         assert nonce not in by_nonce, "a nonce is used once"
         if len(lease.parts) > 1 and lease.open is None:
             lease.open = BitMap64()
             for part in lease.parts:
                 part.offsets.add_to(lease.open)
-        by_nonce[nonce] = lease
         young.append(nonce)
+        if lease.deadline_ns < self._young_deadline_ns:
+            self._young_deadline_ns = lease.deadline_ns
+        by_nonce[nonce] = lease
         if len(young) > YOUNG_MAX:
-            self._pack_young()
-        timers.add(lease.deadline_ns, nonce)
-        if timers.count > 2 * len(by_nonce) + STALE_MIN:
-            self._rebuild_timers()
+            self._grow_old()
 
     def restore(self, leases: Sequence[Lease]) -> None:
         """Those of a snapshot. There may be very many."""
@@ -147,6 +150,8 @@ class Leases:
 
     def overdue(self, now_ns: int, limit: int) -> list[Lease]:
         """Leases with messages whose time is up. They come again until these are taken."""
+        if now_ns >= self._young_deadline_ns:
+            self._grow_old()
         if now_ns >= self._timers.next_deadline():
             self._overdue |= dict.fromkeys(self._timers.pop_due(now_ns)[1].tolist())
         found: list[Lease] = []
@@ -167,7 +172,9 @@ class Leases:
         """When a lease is next overdue; NEVER if none is. May be early: that does no harm."""
         if self._overdue:
             return 0
-        return self._timers.next_deadline() if self.by_nonce else NEVER
+        if not self.by_nonce:
+            return NEVER
+        return min(self._young_deadline_ns, self._timers.next_deadline())
 
     def forget(self, offsets: Offsets) -> None:
         """Take messages out of whichever leases they are in."""
@@ -176,12 +183,35 @@ class Leases:
             if gone.count:
                 self.take(lease, gone)
 
-    def _pack_young(self) -> None:
-        for nonce in self._young:
-            lease = self.by_nonce.get(nonce)
-            if isinstance(lease, Lease):
-                self._put(lease)
+    def holders(self, offsets: Offsets) -> dict[int, Offsets]:
+        """Which leases hold some messages. Looks at each lease."""
+        found: dict[int, Offsets] = {}
+        left = offsets.count
+        for nonce, lease in self.by_nonce.items():
+            if isinstance(lease, bytes):
+                if _FIRST.unpack_from(lease)[0] not in offsets:
+                    continue
+                lease = self._unpack(nonce, lease)
+            held = lease.those_held(offsets)
+            if held.count:
+                found[nonce] = held
+                left -= held.count
+                if not left:
+                    break
+        return found
+
+    def _grow_old(self) -> None:
+        """Give timers to the young. Who was packed or extended meanwhile may have one: a timer too
+        many does no harm."""
+        found = [self.get(nonce) for nonce in self._young]
+        here = [lease for lease in found if lease is not None]
+        self._add_timers(here)
+        for lease in here:
+            self._put(lease)
         self._young.clear()
+        self._young_deadline_ns = NEVER
+        if self._timers.count > 2 * len(self.by_nonce) + STALE_MIN:
+            self._rebuild_timers()
 
     def _put(self, lease: Lease) -> None:
         part = lease.parts[0]
@@ -232,3 +262,4 @@ class Leases:
 
 # offset, deadline_ns, wall_us; delivery_count, number of the consumer; priority; until_us
 _SINGLE = Struct("<qqqIIBq")
+_FIRST = Struct("<q")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from penstock.delivery.fairness import DUE_LOOKED_MAX, TENANTS, Turns, Waiting
+from penstock.delivery.keys import NO_KEY, KeyRun
 from penstock.delivery.lanes import Lane, Source
 from penstock.delivery.ledger import Dropped, Event, Leased, Part, Passed, Reason
 from penstock.delivery.offsets import EMPTY, Offsets
@@ -32,23 +34,30 @@ class Pick:
     """Looks, and changes nothing but read-ahead."""
 
     def __init__(
-        self, state: GroupState, source: Source, end: int, wall_us: int, *, ordered: bool
+        self, state: GroupState, source: Source, end: int, wall_us: int, *, key_run_max: int
     ) -> None:
+        """`key_run_max`: messages of one key that it may take; 0: keys are not ordered."""
         self._state = state
         self._source = source
         self._end = end
         self._wall_us = wall_us
-        self._ordered = ordered
+        self._ordered = key_run_max > 0
+        self._run_max = key_run_max
         self._drawn: dict[int, _Drawn] = {}  # by priority, in the order of their turns
         self._keys: dict[int, int] = {}
-        self._keys_seen: set[int] = set()
+        self._keys_seen: dict[int, KeyRun] = {}
         self._dropped = 0
+        self._fair = state.fair
+        if self._fair is not None:
+            self._fair.picked = {}
 
     def draw(self, priority: int, want: int) -> int:
         """Take up to `want` messages of a priority; how many it got."""
         drawn = self._drawn.get(priority)
         if drawn is None:
             drawn = self._drawn[priority] = _Drawn()
+        if self._fair is not None:
+            return self._draw_fair(self._state.lanes[priority], want, drawn)
         got = 0
         if self._state.retries.waiting:
             got = self._draw_due(priority, want, drawn)
@@ -61,6 +70,8 @@ class Pick:
         drawn = self._drawn.setdefault(priority, _Drawn())
         if retry:
             return self._draw_due(priority, 1, drawn)
+        if self._fair is not None:
+            return self._draw_oldest(self._state.lanes[priority], drawn)
         return self._draw_new(self._state.lanes[priority], 1, drawn)
 
     def events(
@@ -70,7 +81,8 @@ class Pick:
         dropped: list[Part] = []
         keys: list[int] = []
         for priority, drawn in self._drawn.items():
-            cursor = self._position(self._state.lanes[priority]) if self._ordered else -1
+            skips = self._ordered or self._fair is not None
+            cursor = self._position(self._state.lanes[priority]) if skips else -1
             for count, again in drawn.again.items():
                 parts.append(Part(priority, Offsets.of(again), count))
             if drawn.new.count:
@@ -138,16 +150,47 @@ class Pick:
             if not due:
                 break
             drawn.due_seen += len(due)
-            expired = self._source.expired(Offsets.of(due), self._wall_us)
-            for offset in due:
-                if offset in expired:
-                    drawn.expired_again.append(offset)
-                    self._dropped += 1
-                else:
-                    count = retries.histories[offset].deliveries + 1
-                    drawn.again.setdefault(count, []).append(offset)
-                    got += 1
+            if self._run_max > 1:
+                due = self._in_turn(due, want - got)
+            got += self._take_due(due, drawn)
         return got
+
+    def _take_due(self, due: list[int], drawn: _Drawn) -> int:
+        histories, got = self._state.retries.histories, 0
+        expired = self._source.expired(Offsets.of(due), self._wall_us)
+        for offset in due:
+            if offset in expired:
+                drawn.expired_again.append(offset)
+                self._dropped += 1
+            else:
+                count = histories[offset].deliveries + 1
+                drawn.again.setdefault(count, []).append(offset)
+                got += 1
+        return got
+
+    def _in_turn(self, due: list[int], want: int) -> list[int]:
+        """Where a key may have several messages outstanding: those that are due and may go now.
+
+        None of its key is in flight, and all that come before it go with it, or are done. Those of
+        a key that go together have been delivered as often: what is handed out is in that order.
+        """
+        locks, retries = self._state.keys, self._state.retries
+        histories = retries.histories
+        found: list[int] = []
+        for offset in due:
+            key = locks.key_of.get(offset, NO_KEY)
+            run = locks.run(key) if key != NO_KEY else [offset]
+            if len(run) == 1:
+                found.append(offset)
+            elif key not in self._keys_seen and all(each in retries.waiting for each in run):
+                self._keys_seen[key] = KeyRun(-1, len(run))
+                count = histories[run[0]].deliveries
+                for each in run:
+                    is_alike = histories[each].deliveries == count
+                    if not is_alike or not retries.is_due(each) or len(found) >= want:
+                        break
+                    found.append(each)
+        return found[:want]
 
     def _draw_new(self, lane: Lane, want: int, drawn: _Drawn) -> int:
         if self._ordered:
@@ -182,7 +225,7 @@ class Pick:
         locks, got, looked = self._state.keys, 0, 0
         while got < want and self._dropped < DROPPED_MAX:
             gone = drawn.new | drawn.expired
-            free = locks.free(lane.priority, want - got, self._keys_seen, gone)
+            free = locks.free(lane.priority, want - got, self._keys_seen, gone, self._run_max)
             if not free:
                 if (got or self._keys) and looked >= LOOKED_MAX:
                     break
@@ -217,6 +260,8 @@ class Pick:
         expired = self._source.expired(Offsets.of(free), self._wall_us)
         if not expired.count:
             return free
+        if self._run_max > 1:
+            return self._alive_in_runs(free, expired, priority, drawn)
         alive: list[int] = []
         dropped = [*expired]
         for offset in free:
@@ -231,10 +276,130 @@ class Pick:
                     break
                 dropped.append(later)
             else:  # another lane may have one
-                self._keys_seen.discard(self._state.keys.ahead[priority].key_of[offset])
+                self._keys_seen.pop(self._state.keys.ahead[priority].key_of[offset], None)
         self._dropped += len(dropped)
         drawn.expired |= Offsets.of(dropped)
         return alive
+
+    def _alive_in_runs(
+        self, free: list[int], expired: Offsets, priority: int, drawn: _Drawn
+    ) -> list[int]:
+        """The next of their keys come when it is looked again."""
+        keys = self._state.keys.ahead[priority].key_of
+        for offset in expired:
+            run = self._keys_seen.get(keys[offset])
+            if run is not None:
+                run.count -= 1
+                if not run.count:  # another lane may have one
+                    del self._keys_seen[keys[offset]]
+        self._dropped += expired.count
+        drawn.expired |= expired
+        return [offset for offset in free if offset not in expired]
+
+    def _draw_fair(self, lane: Lane, want: int, drawn: _Drawn) -> int:
+        """Where tenants take turns: retries and new messages of one after the other."""
+        fair, state, got = self._fair, self._state, 0
+        assert fair is not None
+        if drawn.turns is None:
+            fair.look(self._source, state.passed, self._end)
+            drawn.turns = Turns(fair, lane.priority)
+        turns = drawn.turns
+        while True:
+            due = state.retries.due(lane.priority, drawn.due_seen, DUE_LOOKED_MAX)
+            drawn.due_seen += len(due)
+            turns.add_due(due)
+            for noisy in (False, True):
+                got += self._draw_rounds(lane, want - got, drawn, turns, noisy=noisy)
+            if got == want or self._dropped >= DROPPED_MAX:
+                return got
+            if not due and not fair.look(self._source, state.passed, self._end):
+                return got
+
+    def _draw_rounds(
+        self, lane: Lane, want: int, drawn: _Drawn, turns: Turns, *, noisy: bool
+    ) -> int:
+        got = 0
+        while got < want and self._dropped < DROPPED_MAX:
+            before, most = got + self._dropped, max((want - got) // (2 * len(turns) or 1), 1)
+            for tenant, waiting in turns.round(noisy=noisy):
+                some = min(most, want - got)
+                took = self._draw_of_tenant(lane, tenant, waiting, some, drawn, turns)
+                got += took
+                if took < some and not waiting.found and not turns.due.get(tenant):
+                    turns.drop(tenant)
+                if got == want:
+                    return got
+            if got + self._dropped == before:
+                break
+        return got
+
+    def _draw_of_tenant(
+        self, lane: Lane, tenant: int, waiting: Waiting, want: int, drawn: _Drawn, turns: Turns
+    ) -> int:
+        got, due = 0, turns.due.get(tenant)
+        while due and got < want:
+            got += self._take_due([due.popleft()], drawn)
+        fair = self._fair
+        assert fair is not None
+        while got < want and self._dropped < DROPPED_MAX:
+            some = self._ahead_of(lane, tenant, waiting, want - got, drawn, turns)
+            if not some:
+                break
+            offsets = Offsets.of(some)
+            expired = self._source.expired(offsets, self._wall_us)
+            if expired.count:
+                self._dropped += expired.count
+                drawn.expired |= expired
+                offsets -= expired
+            drawn.new |= offsets
+            fair.picked |= dict.fromkeys(offsets, tenant)
+            got += offsets.count
+        return got
+
+    def _ahead_of(
+        self, lane: Lane, tenant: int, waiting: Waiting, want: int, drawn: _Drawn, turns: Turns
+    ) -> list[int]:
+        """The next messages of a tenant that nobody has seen."""
+        state, found, place = self._state, waiting.found, turns.places.get(tenant)
+        assert self._fair is not None
+        if place is None:
+            place, gone = 0, 0
+            while gone < len(found) and self._is_seen(found[gone]):
+                gone += 1
+            del found[:gone]
+        some: list[int] = []
+        while len(some) < want:
+            if place == len(found):
+                more = self._fair.find(self._source, lane.priority, tenant, waiting)
+                if not more.count:
+                    break
+                found += state.unseen(more)
+                continue
+            offset = found[place]
+            place += 1
+            if offset not in drawn.new and not self._is_seen(offset):
+                some.append(offset)
+        turns.places[tenant] = place
+        return some
+
+    def _is_seen(self, offset: int) -> bool:
+        return offset in self._state.outstanding or offset in self._state.acked
+
+    def _draw_oldest(self, lane: Lane, drawn: _Drawn) -> int:
+        """The message that waits longest, whoever's turn it is."""
+        lane.look(1, self._source, self._end, self._state.unseen)
+        oldest = lane.peek(0, 1)
+        if not oldest.count or oldest.first in drawn.new:
+            return 0
+        if self._source.expired(oldest, self._wall_us).count:
+            drawn.expired |= oldest
+            self._dropped += 1
+            return 0
+        drawn.new |= oldest
+        assert self._fair is not None
+        mark = int(self._source.marks(oldest.first, oldest.stop)[0])
+        self._fair.picked[oldest.first] = mark & TENANTS - 1
+        return 1
 
     def _passed(self) -> int:
         """Below it no message is ahead of any lane, once this pick is made true."""
@@ -245,18 +410,20 @@ class Pick:
         drawn = self._drawn.get(lane.priority)
         if drawn is None:
             return lane.at(0)
-        if not self._ordered:
+        if not self._ordered and self._fair is None:
             return lane.at(drawn.seen)
-        index = 0
+        index, ahead = 0, len(lane)
         while (offset := lane.at(index)) in drawn.new or offset in drawn.expired:
             index += 1
+            if index > ahead:  # what was drawn lies further ahead than the lane has looked
+                break
         return offset
 
 
 class _Drawn:
     """What was taken from one lane."""
 
-    __slots__ = ("again", "due_seen", "expired", "expired_again", "new", "seen")
+    __slots__ = ("again", "due_seen", "expired", "expired_again", "new", "seen", "turns")
 
     def __init__(self) -> None:
         self.again: dict[int, list[int]] = {}  # by delivery count
@@ -265,3 +432,4 @@ class _Drawn:
         self.expired_again: list[int] = []
         self.due_seen = 0  # of the retries that are due
         self.seen = 0  # of the messages ahead, where no keys are ordered
+        self.turns: Turns | None = None  # where tenants take turns

@@ -15,6 +15,7 @@ import msgspec
 from penstock.errors import InvalidInput, OutOfOrderSequence, ProducerFenced
 
 RECENT = 5  # batches whose offsets are remembered: as many as a producer may have under way
+WRAPS_AT = 1 << 31  # where the numbers of Kafka's producers begin again
 
 
 class Duplicate(NamedTuple):
@@ -38,12 +39,22 @@ class Producers:
         return len(self._producers)
 
     def check(
-        self, producer_id: int, epoch: int, base_sequence: int, count: int
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        count: int,
+        *,
+        anywhere: bool = False,
     ) -> Duplicate | None:
-        """None: the batch is the next one. Raises ProducerFenced or OutOfOrderSequence."""
+        """None: the batch is the next one. Raises ProducerFenced or OutOfOrderSequence.
+
+        `anywhere`: a producer that is not known, or no longer, may begin with any number."""
         if base_sequence < 0 or count < 1:
             raise InvalidInput(f"a batch of {count} messages from sequence {base_sequence} on")
         producer = self._producers.get(producer_id)
+        if producer is None and anywhere:
+            return None
         if producer is not None and epoch < producer.epoch:
             raise ProducerFenced(producer_id, epoch, producer.epoch)
         expected = 0
@@ -54,6 +65,15 @@ class Producers:
         if base_sequence != expected:
             raise OutOfOrderSequence(producer_id, base_sequence, expected)
         return None
+
+    def unwrapped(self, producer_id: int, epoch: int, sequence: int) -> int:
+        """The number meant by one that begins again at 0 after `WRAPS_AT`: the nearest to what is
+        to come next."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            return sequence
+        rounds = (producer.next_sequence - sequence + WRAPS_AT // 2) // WRAPS_AT
+        return sequence + max(rounds, 0) * WRAPS_AT
 
     def record(
         self, producer_id: int, epoch: int, base_sequence: int, count: int, offset: int

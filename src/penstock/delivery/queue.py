@@ -29,6 +29,7 @@ from random import Random
 import msgspec
 
 from penstock.delivery.backoff import Backoff
+from penstock.delivery.fairness import Fairness
 from penstock.delivery.lanes import LANES, WEIGHTS, DeficitRoundRobin, Source
 from penstock.delivery.leases import Lease
 from penstock.delivery.ledger import (
@@ -68,6 +69,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff = Backoff()
     in_flight_max: int | None = None
     ordered_by_key: bool = False
+    key_run_max: int = 1  # messages of one key that one receive may hand out
+    fair_by: str | None = None  # tenants take turns, who are told apart by this
     weights: tuple[int, int, int, int, int] = WEIGHTS
     boost_after_ms: int = 30_000
     lease_expiry_backoff: bool = False  # whether what a lease lost waits as what is nacked does
@@ -77,6 +80,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"lane weights {self.weights}: each must be at least 1")
         if self.max_retries is not None and self.max_retries < 0:
             raise InvalidInput(f"max_retries is {self.max_retries}; it must be at least 0")
+        if self.key_run_max < 1:
+            raise InvalidInput(f"key_run_max is {self.key_run_max}; it must be at least 1")
         if self.in_flight_max is not None and self.in_flight_max < 1:
             raise InvalidInput(f"in_flight_max is {self.in_flight_max}; it must be at least 1")
 
@@ -130,9 +135,11 @@ class GroupQueue:
         self._random = random
         self._turns = DeficitRoundRobin(policy.weights)
         self._starvation = StarvationTimers(policy.boost_after_ms)
+        self._began_ns = state.time_ns
         self._ahead_ns = state.time_ns - now_ns  # ledger time minus the clock's
         self._steady_us = wall_us - state.jumped_us - state.time_ns // 1000
         """The wall clock without its jumps, minus ledger time."""
+        state.fair = None if policy.fair_by is None else Fairness()
         self.apply: Callable[[Iterable[Event]], None] = state.apply
         """The events of a decision are stored: they count."""
 
@@ -163,22 +170,20 @@ class GroupQueue:
         at_ns = now_ns + self._ahead_ns
         if not state.outstanding:
             self._steady_us = wall_us - state.jumped_us - at_ns // 1000  # of no jump before
-        ready = state.lanes.look(source, end, state.unseen)
+        until_us = (at_ns + visibility_ns) // 1000 + self._steady_us
         due = state.retries.look(at_ns) if state.retries.waiting else 0
-        if ready and not due and not ready & ready - 1 and not policy.ordered_by_key:
-            # One lane and only new messages: by far the most frequent case.
-            lane = state.lanes.lanes[ready.bit_length() - 1]
-            lane.look(count, source, end, state.unseen)
-            found = lane.peek(0, count)
-            if not source.expired(found, wall_us).count:
-                part, passed = Part(lane.priority, found), lane.at(found.count)
-                until_us = (at_ns + visibility_ns) // 1000 + self._steady_us
+        if not due and not policy.ordered_by_key and state.fair is None:  # only new messages
+            found = state.lanes.of_one_lane(count, source, end, state.unseen)
+            if found is not None and not source.expired(found[1], wall_us).count:
+                priority, offsets, passed = found
+                parts = (Part(priority, offsets),)
                 leased = Leased(
-                    at_ns, nonce, visibility_ns, consumer, wall_us, (part,), passed, b"", until_us
+                    at_ns, nonce, visibility_ns, consumer, wall_us, parts, passed, b"", until_us
                 )
                 return Decision((leased,), (), {}, leased)
-        ready |= due
-        pick = Pick(state, source, end, wall_us, ordered=policy.ordered_by_key)
+        ready = state.lanes.look(source, end, state.unseen) | due
+        run_max = policy.key_run_max if policy.ordered_by_key else 0
+        pick = Pick(state, source, end, wall_us, key_run_max=run_max)
         if ready & ready - 1:
             for each in self._starvation.starving(state, ready, at_ns, wall_us, source)[:count]:
                 count -= pick.draw_one(each.priority, retry=each.is_retry)
@@ -186,7 +191,6 @@ class GroupQueue:
                 self._turns.share(count, ready, pick.draw)
         elif ready:
             pick.draw(ready.bit_length() - 1, count)
-        until_us = (at_ns + visibility_ns) // 1000 + self._steady_us
         events = pick.events(at_ns, nonce, visibility_ns, consumer, until_us)
         if not events:
             return NOTHING
@@ -210,6 +214,28 @@ class GroupQueue:
         if not held.count:
             return Decision(refused=refused)
         return Decision((Acked(nonce, held),), (), refused, None, lease, held)
+
+    def ack_lost(self, offsets: Offsets) -> Decision:
+        """Messages are done although another consumer may hold them now, or nobody; those that
+        were never handed out since the group began, or sought, are refused."""
+        lost = offsets.within(self.state.outstanding)
+        holders = self.holders(lost)
+        events: list[Event] = [Acked(nonce, held) for nonce, held in holders.items()]
+        for held in holders.values():
+            lost -= held
+        if lost.count:  # they wait for a retry
+            events.append(Acked(0, lost))
+        refused = {
+            offset: self._why_not(offset)
+            for offset in offsets - offsets.within(self.state.outstanding)
+        }
+        return Decision(tuple(events), (), refused)
+
+    def holders(self, offsets: Offsets) -> dict[int, Offsets]:
+        """The nonces of the leases that hold messages now, and what each holds of them."""
+        if not offsets.count or self.state.retries.waiting.issuperset(offsets.bitmap()):
+            return {}
+        return self.state.leases.holders(offsets)
 
     def nack(
         self,
@@ -425,10 +451,13 @@ class GroupQueue:
         return self.policy.backoff.delay_ms(delivery_count, self._random) * 1_000_000
 
     def _note_ns(self) -> int:
-        """When the ledger is to be told the time, in ledger time."""
+        """When the ledger is to be told the time, in ledger time. Often at first, and then less and
+        less so, since a broker may be killed again and again soon after its start."""
         state = self.state
+        time_ns = state.time_ns
         next_ns = min(state.leases.next_deadline(), state.retries.next_deadline())
-        return state.time_ns + time_noted_every_ns(next_ns - state.time_ns)
+        young_ns = max(time_ns - self._began_ns, _TIME_NOTED_NS_MIN)
+        return time_ns + min(time_noted_every_ns(next_ns - time_ns), young_ns)
 
 
 def time_noted_every_ns(left_ns: int) -> int:

@@ -108,6 +108,11 @@ class Retries:
         """Messages due, longest overdue first, after the first `skip`. They stay until taken."""
         return list(islice(self._due[priority], skip, skip + count))
 
+    def is_due(self, offset: int) -> bool:
+        """As of the last look."""
+        history = self.histories.get(offset)
+        return history is not None and offset in self._due[history.priority]
+
     def next_deadline(self) -> int:
         """When the next message falls due that is not yet; NEVER if none does. May be early."""
         return self._timers.next_deadline() if self.waiting else NEVER

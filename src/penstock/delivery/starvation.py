@@ -68,7 +68,7 @@ class StarvationTimers:
             waiting.append(Starving(at_ns - due_ns, priority, offset, is_retry=True))
         lane = state.lanes[priority]
         if state.keys.ahead[priority]:
-            new = state.keys.free(priority, 1, set(), EMPTY)
+            new = state.keys.free(priority, 1, {}, EMPTY)
         else:
             new = [lane.at(0)] if len(lane) else []
         for offset in new:

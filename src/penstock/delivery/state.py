@@ -19,6 +19,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from penstock.delivery.acked import AckedSet
+from penstock.delivery.fairness import Fairness
 from penstock.delivery.keys import KeyLocks
 from penstock.delivery.lanes import LANES, Cursors, Lanes
 from penstock.delivery.leases import Lease, Leases
@@ -60,6 +61,8 @@ class GroupState:
         self.leases = Leases()
         self.retries = Retries()
         self.keys = KeyLocks()
+        self.fair: Fairness | None = None
+        """Set where tenants take turns; it is no part of what is stored."""
         self.in_flight_of = [0] * LANES
 
     @property
@@ -101,7 +104,12 @@ class GroupState:
         """Believe the events of one ledger entry, once it is stored."""
         for event in events:
             _APPLY[type(event)](self, event)
-        self._advance()
+        # The floor is whatever comes first of all that is still to be done.
+        floor, acked, outstanding = self.passed, self.acked, self.outstanding
+        if outstanding and (first := outstanding.min()) < floor:
+            floor = first
+        if floor > acked.floor or acked.above:
+            acked.advance(floor)
 
     def withhold(self, offsets: Offsets) -> None:
         """Messages are not for this group, wherever they are: they are done with.
@@ -110,15 +118,7 @@ class GroupState:
         """
         self._forget(offsets)
         self.acked.add(offsets)
-        self._advance()
-
-    def _advance(self) -> None:
-        # The floor is whatever comes first of all that is still to be done.
-        floor, acked, outstanding = self.passed, self.acked, self.outstanding
-        if outstanding and (first := outstanding.min()) < floor:
-            floor = first
-        if floor > acked.floor or acked.above:
-            acked.advance(floor)
+        self.apply(())  # the floor may rise
 
     def _leased(self, event: Leased) -> None:
         at_ns, parts = event.at_ns, event.parts
@@ -127,16 +127,22 @@ class GroupState:
         for part in parts:
             offsets = part.offsets
             self.in_flight_of[part.priority] += offsets.count
-            offsets.add_to(self.outstanding)
+            if offsets.count == 1:  # most often, and quicker
+                self.outstanding.add(offsets.first)
+            else:
+                offsets.add_to(self.outstanding)
+            if self.fair is not None:
+                self.fair.leased(offsets)
             if part.delivery_count > 1:
                 self.retries.take(offsets)
             else:
-                self._left_lane(part)
+                self.lanes.lanes[part.priority].take(offsets, part.cursor)
         if event.keys:
-            fresh = [
-                offset for part in parts if part.delivery_count == 1 for offset in part.offsets
-            ]
-            self.keys.lock(fresh, np.frombuffer(event.keys, "<u8").tolist())
+            fresh = [part for part in parts if part.delivery_count == 1]
+            for part in fresh:
+                self.keys.left_lane(part.priority, part.offsets)
+            hashes = np.frombuffer(event.keys, "<u8").tolist()
+            self.keys.lock([offset for part in fresh for offset in part.offsets], hashes)
         deadline_ns = at_ns + event.visibility_ns
         consumer, wall_us, until_us = event.consumer, event.wall_us, event.until_us
         lease = Lease(event.nonce, deadline_ns, consumer, wall_us, parts, until_us=until_us)
@@ -165,6 +171,8 @@ class GroupState:
             return
         error = event.error if isinstance(event, Nacked) else LEASE_RAN_OUT
         for part in lease.parts_of(self.leases.take(lease, event.offsets)):
+            if self.fair is not None:
+                self.fair.given_back(part.offsets)
             self.in_flight_of[part.priority] -= part.offsets.count
             for first_us, offsets in self.firsts(part, lease.wall_us).items():
                 # Only where an entry was lost can a message be acked and still be in a lease.
@@ -189,7 +197,8 @@ class GroupState:
     def _dropped(self, event: Dropped) -> None:
         for part in event.parts:
             if not part.delivery_count:
-                self._left_lane(part)
+                self.lanes.lanes[part.priority].take(part.offsets, part.cursor)
+                self.keys.left_lane(part.priority, part.offsets)
             self._done(part.offsets, retried=part.delivery_count > 0)
         self.passed = max(self.passed, event.passed)
 
@@ -222,11 +231,6 @@ class GroupState:
         if at_ns > self.time_ns:
             self.time_ns = at_ns
 
-    def _left_lane(self, part: Part) -> None:
-        cursor = part.offsets.stop if part.cursor < 0 else part.cursor
-        self.lanes.lanes[part.priority].take(part.offsets, cursor)
-        self.keys.ahead[part.priority].remove(part.offsets)
-
     def _done(self, offsets: Offsets, retried: bool) -> None:
         offsets.remove_from(self.outstanding)
         self.acked.add(offsets)
@@ -234,12 +238,18 @@ class GroupState:
             self.retries.forget(offsets)
         if self.keys.key_of:
             self.keys.release(offsets)
+        if self.fair is not None:
+            self.fair.done(offsets)
 
     def _forget(self, offsets: Offsets) -> None:
         """Neither held nor waiting any more, nor done."""
         self.keys.forget_ahead()
+        if self.fair is not None:
+            self.fair.forget_ahead()
         gone = offsets.within(self.outstanding)
         if gone.count:
+            if self.fair is not None:
+                self.fair.done(gone)
             self.leases.forget(gone)
             self.retries.forget(gone)
             self.keys.release(gone)

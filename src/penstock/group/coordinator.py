@@ -149,7 +149,7 @@ class Coordinator:
         now_ns: int,
         subscriptions: Iterable[str] | None = None,
     ) -> tuple[Standing, Effects]:
-        """Stay in the group, and hear what to read and what to give back.
+        """Stay in the group; the answer says what to read and what to give back.
 
         A member that wants other topics than it joined with says so in each heartbeat. They are
         taken up from the present generation only: an earlier one may be a late copy.

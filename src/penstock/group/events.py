@@ -9,7 +9,7 @@ one log. New fields go to the end and need a default; none is renamed or removed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -103,6 +103,18 @@ def decode(data: bytes | memoryview) -> Event:
         raise InvalidInput(f"not an event of a group: {exc}") from exc
 
 
+def encode_transaction(number: int, events: Sequence[OffsetsCommitted]) -> bytes:
+    """What a transaction committed, for all groups, as one entry."""
+    return _encoder.encode((number, events))
+
+
+def decode_transaction(data: bytes | memoryview) -> tuple[int, list[OffsetsCommitted]]:
+    try:
+        return _transaction_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise InvalidInput(f"not what a transaction committed: {exc}") from exc
+
+
 def encode_snapshot(states: dict[str, StreamGroupState]) -> bytes:
     return _encoder.encode(states)
 
@@ -116,4 +128,5 @@ def decode_snapshot(data: bytes | memoryview) -> dict[str, StreamGroupState]:
 
 _encoder = msgspec.msgpack.Encoder()
 _event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+_transaction_decoder = msgspec.msgpack.Decoder(tuple[int, list[OffsetsCommitted]])
 _snapshot_decoder = msgspec.msgpack.Decoder(dict[str, StreamGroupState])

@@ -1,12 +1,12 @@
-"""Positions: what may be committed, where a reader starts, how far behind it is.
+"""Positions: where a reader starts, what may be committed, how far behind a group is.
 
 A start is described, not computed: only the broker can ask a log for its ends or search it by
-time. It turns an `AtTime` into an `AtOffset` with the log's `find`, and `land` does the rest.
+time (`broker/peek.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -43,38 +43,6 @@ class Bounds(msgspec.Struct, frozen=True):
 
     start: int
     end: int
-
-
-class Landing(msgspec.Struct, frozen=True):
-    """Where a reader begins, and how many messages it wanted that are no longer there."""
-
-    offset: int
-    missed: int = 0
-
-
-def starts(
-    committed: Mapping[TopicPartition, Committed],
-    partitions: Iterable[TopicPartition],
-    reset: Start,
-) -> dict[TopicPartition, Start]:
-    """Where to begin on each partition: at its committed offset or, without one, at `reset`."""
-    return {p: AtOffset(committed[p].offset) if p in committed else reset for p in partitions}
-
-
-def land(start: Earliest | Latest | AtOffset, bounds: Bounds) -> Landing:
-    """The offset to read from, within what the log holds.
-
-    An offset that retention has overtaken lands on the oldest message, and the gap is told, never
-    passed over in silence. One past the end lands on the end.
-    """
-    match start:
-        case Earliest():
-            return Landing(bounds.start)
-        case Latest():
-            return Landing(bounds.end)
-        case AtOffset(offset=wanted):
-            offset = min(max(wanted, bounds.start), bounds.end)
-            return Landing(offset, missed=max(0, offset - wanted))
 
 
 def lag(

@@ -39,6 +39,7 @@ class MemberSession(msgspec.Struct, kw_only=True):
     session_timeout_ms: int
     since: int = 0  # the generation that its join began; what is older comes from a former life
     deadline_ns: int = 0
+    heard_ns: int = 0  # when it last joined, sent a heartbeat or gave partitions back
     last_commit: int = 0  # the highest number that one of its commits had
     assigned: frozenset[TopicPartition] = frozenset()
     revoke: frozenset[TopicPartition] = frozenset()
@@ -56,6 +57,7 @@ class MemberSession(msgspec.Struct, kw_only=True):
 
     def renew(self, now_ns: int) -> None:
         """Hear from the member. Calls that overtake one another do not shorten the session."""
+        self.heard_ns = max(self.heard_ns, now_ns)
         self.deadline_ns = max(self.deadline_ns, now_ns + self.session_timeout_ms * _NS_PER_MS)
 
     def standing(self, generation: int, rebalancing: bool) -> Standing:

@@ -21,18 +21,17 @@ def down(broker: TinyBroker, seconds: float) -> None:
     broker.restart()
 
 
-@pytest.mark.parametrize("up_s", [0.3, 0.7, 1.9])
+@pytest.mark.parametrize("up_s", [0.06, 0.1, 0.3, 0.7, 1.9])
 def test_the_time_that_a_killed_broker_was_up_counts(broker: TinyBroker, up_s: float) -> None:
     must(broker.receive(visibility_ns=2 * SECOND))
     openings = 0
     while broker.got() != [0]:
         openings += 1
-        assert openings < 17, "the lease is immortal"
+        # Each time it is killed it forgets what it had not noted yet, and no more.
+        assert openings <= 2 / up_s * 2 + 1, "the lease is immortal"
         broker.got()  # the other message, so that only the first can come
         broker.live(up_s)
-        down(broker, 1)
-    # Each time it is killed it forgets what it had not noted yet, and no more.
-    assert openings <= 2 / up_s * 2 + 1
+        down(broker, 0)
 
 
 def test_the_time_is_noted_only_while_something_depends_on_it(broker: TinyBroker) -> None:
@@ -57,7 +56,7 @@ def test_a_lease_gets_the_rest_of_its_time_after_a_short_absence(broker: TinyBro
     assert broker.got() == []
     broker.live(19)
     assert broker.got() == []
-    broker.live(1.2)
+    broker.live(2)  # the last second before it was killed was perhaps not noted
     assert broker.got(2) == [0, 1]
 
 

@@ -148,6 +148,23 @@ def test_names_of_consumers_do_not_pile_up(leases: Leases) -> None:
     assert [held.consumer for held in leases] == ["first", "last"]
 
 
+def test_a_young_lease_that_is_packed_runs_out_all_the_same(leases: Leases) -> None:
+    def name_a_consumer(nonce: int) -> None:
+        leases.add(one(nonce, nonce, deadline_ns=10**15, consumer=f"c{nonce}"))
+        leases.extend(nonce, EMPTY, 10**15)
+        leases.take(must(leases.get(nonce)), Offsets.one(nonce))
+
+    for nonce in range(STALE_MIN):
+        name_a_consumer(nonce)
+    leases.add(one(-1, 7, deadline_ns=50))
+    for nonce in range(STALE_MIN, STALE_MIN + 10):  # on the way all names are dealt out anew
+        name_a_consumer(nonce)
+
+    assert isinstance(leases.by_nonce[-1], bytes)
+    assert leases.next_deadline() <= 50
+    assert [found.nonce for found in leases.overdue(50, 10)] == [-1]
+
+
 def test_a_hundred_thousand_single_leases_take_less_than_200_bytes_each(leases: Leases) -> None:
     count = 100_000
     tracemalloc.start()

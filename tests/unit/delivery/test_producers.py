@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.delivery.producers import Duplicate, Producers
+from penstock.delivery.producers import WRAPS_AT, Duplicate, Producers
 from penstock.errors import InvalidInput, OutOfOrderSequence, ProducerFenced
 
 
@@ -127,3 +127,24 @@ def test_a_batch_that_cannot_be_is_refused(producers: Producers, base: int, coun
 def test_a_damaged_snapshot_is_an_error_with_a_code(producers: Producers) -> None:
     with pytest.raises(InvalidInput):
         producers.restore(b"\x81\x01\x01")
+
+
+def test_numbers_that_begin_again_are_extended(producers: Producers) -> None:
+    assert producers.unwrapped(1, 0, 7) == 7
+    producers.record(1, 0, WRAPS_AT - 10, 10, 100)
+    assert producers.unwrapped(1, 0, 0) == WRAPS_AT
+    assert producers.check(1, 0, WRAPS_AT, 5) is None
+    producers.record(1, 0, WRAPS_AT, 5, 110)
+    assert producers.unwrapped(1, 0, 5) == WRAPS_AT + 5
+    assert producers.unwrapped(1, 0, WRAPS_AT - 10) == WRAPS_AT - 10  # sent again, from before
+    assert producers.check(1, 0, WRAPS_AT - 10, 10) == Duplicate(100)
+    assert producers.unwrapped(1, 1, 0) == 0  # a new epoch begins anew
+
+
+def test_who_is_not_known_may_begin_anywhere_where_that_is_allowed(producers: Producers) -> None:
+    assert producers.check(9, 0, 500, 3, anywhere=True) is None
+    with pytest.raises(OutOfOrderSequence):
+        producers.check(9, 0, 500, 3)
+    producers.record(9, 0, 500, 3, 0)
+    with pytest.raises(OutOfOrderSequence):
+        producers.check(9, 0, 600, 3, anywhere=True)

@@ -11,7 +11,7 @@ from penstock.model.receipts import NONCE_BITS, Receipt
 
 receipts = st.builds(
     Receipt,
-    topic=st.from_regex(r"[a-z0-9][a-z0-9._/-]{0,63}", fullmatch=True),
+    topic=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,248}", fullmatch=True),
     partition=st.integers(0, 9999),
     offset=st.integers(0, 2**62),
     delivery_count=st.integers(1, 10**6),
@@ -38,6 +38,8 @@ def test_what_was_given_out_is_what_comes_back(receipt: Receipt) -> None:
         "orders:0:1:1",
         "orders:0:1:1:",
         "orders:0:1:1:abc",
+        "orders:0:1:1:0000000000000abc",
+        "orders:0:1:1:00000000000000abc",
         ":0:1:1:000000000000abc",
         "orders:-1:1:1:000000000000abc",
         "orders:0:+1:1:000000000000abc",
@@ -67,3 +69,4 @@ def test_anything_else_is_refused(text: str) -> None:
 def test_no_text_brings_down_the_parser(text: str) -> None:
     with suppress(InvalidReceipt):
         assert str(Receipt.parse(text)) == text
+        assert Receipt.is_receipt(text)
