@@ -1,1 +1,1 @@
-"""The broker: log, delivery and groups joined. `broker.py` is the one facade."""
+"""The broker: log, delivery and groups joined. `api.py` is the only way in."""

@@ -78,6 +78,11 @@ class Activity:
         with self._lock:
             return sorted(self._active)
 
+    def is_active(self, name: TopicName) -> bool:
+        """Whether a topic was not closed in order."""
+        with self._lock:
+            return name in self._active
+
     def resting(self) -> dict[TopicName, Rest]:
         """Topics that were, and what they have to do."""
         with self._lock:

@@ -13,46 +13,44 @@ question is a `Call` of `penstock.model.calls`, answered by the method of its na
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
+from penstock.broker.api_part import moment_us, topic_of
 from penstock.broker.broker import Broker
-from penstock.broker.dead_letters import letter_pages
+from penstock.broker.dead_letter_api import DeadLetterApi
+from penstock.broker.decoding import as_json, with_decoded
+from penstock.broker.delay_api import DelayApi
 from penstock.broker.in_flight import in_flight_page
-from penstock.broker.latencies import Total
+from penstock.broker.lost_leases import even_if_lost
+from penstock.broker.matching import MessageFilter
 from penstock.broker.members import Members
-from penstock.broker.peek import fetch, offsets_at, peek, read_partition, within
-from penstock.broker.publishing import due_us, expiring, publish_each
+from penstock.broker.namespace_api import NamespaceApi
+from penstock.broker.peek import fetch, nothing_yet, offsets_at, peek, read_partition, stable_end
+from penstock.broker.publishing import due_us, expiring, publish_each, staged_of
+from penstock.broker.retention import trim
+from penstock.broker.schedule_api import ScheduleApi
+from penstock.broker.schema_api import SchemaApi
+from penstock.broker.search import SearchRange, search
 from penstock.broker.settle import settle_parts
 from penstock.broker.settlement import Settlement
-from penstock.clock import Clock
+from penstock.broker.stats_api import StatsApi
+from penstock.broker.stream_group_api import StreamGroupApi
+from penstock.broker.webhook_api import WebhookApi
 from penstock.delivery.offsets import Int64s, Offsets
-from penstock.durations import Duration, Moment, parse_ms, parse_ns, parse_us
-from penstock.errors import GroupError, InvalidInput, NotFound, TopicNotFound
-from penstock.group.assignment import TopicPartition
-from penstock.group.session import Standing
+from penstock.durations import Duration, Moment, parse_ns
+from penstock.errors import InvalidInput
 from penstock.log.base import DONE
 from penstock.model import calls
 from penstock.model.calls import ROUTES, Call
-from penstock.model.dead_letters import Letter, LetterPage
 from penstock.model.deliveries import Delivered, Extend, Nack, Rejection, Settle, Settling, Verb
-from penstock.model.groups import (
-    CommittedOffsets,
-    Fetched,
-    MemberStanding,
-    PartitionOffset,
-    StreamGroup,
-    StreamGroups,
-    offsets_of,
-    places,
-    positions,
-    refs,
-)
-from penstock.model.messages import DelayedPage, MessagePage, NewMessage, PublishedMessage
+from penstock.model.groups import Fetched, PartitionOffset
+from penstock.model.messages import MessagePage, NewMessage, PublishedMessage
 from penstock.model.names import (
     DEFAULT_NAMESPACE,
     TopicName,
@@ -62,49 +60,61 @@ from penstock.model.names import (
     topic_name,
 )
 from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
-from penstock.model.stats import (
-    DelayStats,
-    InFlightPage,
-    LatencyPage,
-    Summary,
-    TopicRow,
-    TopicStats,
-    TopicTable,
-)
+from penstock.model.searches import FoundPage
+from penstock.model.settings import TopicSettings, parse_dedup_window_ms
+from penstock.model.stats import InFlightPage
 from penstock.model.topics import (
     Compacted,
     Count,
     Found,
     Groups,
-    Namespaces,
     PartitionBounds,
     TopicDescription,
     TopicNames,
 )
-from penstock.model.values import Time, parse_time
+from penstock.model.transactions import (
+    NewTransaction,
+    ProducerEpoch,
+    StagedTransaction,
+    TransactionOutcome,
+    TransactionPage,
+    TransactionTotals,
+)
+from penstock.model.values import Time
 from penstock.record.batch import Batch
+from penstock.record.schema import parse_priority
 
 T = TypeVar("T")
 
 
-class Api:
+class Api(
+    DeadLetterApi,
+    DelayApi,
+    NamespaceApi,
+    SchemaApi,
+    ScheduleApi,
+    StatsApi,
+    StreamGroupApi,
+    WebhookApi,
+):
     """One broker, as doors see it."""
 
     def __init__(self, broker: Broker, *, answer_bytes_max: int | None = None) -> None:
         """`answer_bytes_max`: about as many bytes of messages are in one answer, or one message."""
-        self._broker = broker
-        self._answer_bytes_max = answer_bytes_max
+        super().__init__(broker, answer_bytes_max=answer_bytes_max)
         self._members = Members(self._is_member)
+        self.publish_value = broker.publish_value
+        """The short way of `publish`, without a step of its own here."""
+        self.receive_now = partial(broker.receive_now, bytes_max=answer_bytes_max)
+        """The same of `receive`."""
+        self.ack = broker.ack
+        """Messages of one lease are done."""
 
     def limited(self, answer_bytes_max: int) -> Api:
         """The same broker and members, for a door that has to send what it is given."""
         other = Api(self._broker, answer_bytes_max=answer_bytes_max)
         other._members = self._members
         return other
-
-    @property
-    def clock(self) -> Clock:
-        return self._broker.clock
 
     @property
     def closed(self) -> bool:
@@ -130,6 +140,7 @@ class Api:
         ttl: Duration | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
     ) -> list[Placed]:
         """Store messages. When this returns the operating system has them; see the futures.
@@ -137,9 +148,18 @@ class Api:
         What comes again with the same `call` is not stored again, and its answer is the first."""
         if ttl is not None:
             batch = expiring(batch, ttl, self._broker.clock.wall_ns() // 1000)
-        return self._broker.publish(
-            name, batch, partition=partition, producer=producer, dedup_ids=dedup_ids, call=call
+        tenants = self._broker.tenants
+        pause_ns = tenants.publishing(name, batch) if tenants.limited else 0
+        placed = self._broker.publish(
+            name,
+            batch,
+            partition=partition,
+            producer=producer,
+            dedup_ids=dedup_ids,
+            dedup_window_ms=0 if dedup_window is None else _window_ms(dedup_window, dedup_ids),
+            call=call,
         )
+        return tenants.later(placed, pause_ns) if pause_ns else placed
 
     def delay(
         self,
@@ -150,10 +170,15 @@ class Api:
         deliver_at: Time | Moment | Int64s | None = None,
         partition: int | None = None,
         ttl: Duration | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
     ) -> tuple[DelayedIds, int | Int64s, Future[None]]:
         """Store messages that are delivered later, all at a time or each at its own: the ids to
-        cancel them by, when they fall due in microseconds since 1970, and when that is durable."""
+        cancel them by, when they fall due in microseconds since 1970, and when that is durable.
+
+        If it is a single one, and a duplicate, that is when the message from before falls due, or 0
+        if it did already."""
         at_us = self._due_us(delay, deliver_at)
         if not isinstance(at_us, int) and len(at_us) != len(batch):
             raise InvalidInput(f"{len(batch)} messages, but {len(at_us)} of deliver_at")
@@ -161,7 +186,23 @@ class Api:
             self._broker.topic(name)
             return DelayedIds([]), at_us, DONE
         batch = expiring(batch, ttl, at_us)
-        ids, durable = self._broker.delay(name, batch, at_us, partition=partition, call=call)
+        tenants = self._broker.tenants
+        pause_ns = tenants.publishing(name, batch) if tenants.limited else 0
+        if tenants.limited:
+            tenants.check(name.namespace, "delayed", len(batch))
+        ids, durable = self._broker.delay(
+            name,
+            batch,
+            at_us,
+            partition=partition,
+            dedup_ids=dedup_ids,
+            dedup_window_ms=0 if dedup_window is None else _window_ms(dedup_window, dedup_ids),
+            call=call,
+        )
+        if len(batch) == 1 and ids.placed[0].duplicate:
+            at_us = ids.placed[0].deliver_at_us
+        if pause_ns:
+            durable = tenants.later_future(durable, pause_ns)
         return ids, at_us, durable
 
     def publish_each(
@@ -173,6 +214,25 @@ class Api:
     def partitions(self, name: TopicName) -> int:
         """How many a topic has; it is made if that is allowed."""
         return len(self._broker.topic(name).partitions)
+
+    def staged(self, given: NewTransaction, namespace: str) -> StagedTransaction:
+        """A transaction that came as JSON."""
+        return staged_of(given, namespace, self.clock.wall_ns())
+
+    def transact(self, staged: StagedTransaction) -> TransactionOutcome:
+        """Do all of a transaction, or raise: TransactionRefused has the reasons. It may wait for
+        the disk, and is as durable as it will be when it returns."""
+        topic_name("any", staged.namespace)
+        return self._broker.transactions.commit(staged)
+
+    def partition_counts(self, namespace: str) -> dict[str, int]:
+        """Of each topic of a namespace, whether or not it is open."""
+        counts = self._broker.partition_counts()
+        return {name.topic: counts[str(name)] for name in self._broker.topics(namespace)}
+
+    def has_stream_members(self, namespace: str, group: str) -> bool:
+        """Whether a stream group has members of its own, so that nobody else sets its positions."""
+        return self._broker.streams.has_members(stream_group(group, namespace))
 
     # Queue mode.
 
@@ -187,19 +247,23 @@ class Api:
     ) -> list[Delivered]:
         """Messages that are ready now, each under a lease; an empty list if there are none."""
         visibility_ns = None if visibility is None else parse_ns(visibility, "visibility")
-        return self._broker.receive(
+        tenants = self._broker.tenants
+        if tenants.limited:
+            self._check_group(name, group)
+            if not tenants.may_receive(name):
+                return []
+        delivered = self._broker.receive(
             name, group, max_messages, visibility_ns, consumer, partition, self._answer_bytes_max
         )
+        if tenants.limited:
+            for each in delivered:
+                size = sum(batch.payload_bytes for batch, _ in each.pieces)
+                tenants.received(name, each.count, size)
+        return delivered
 
     def begin_at_end(self, name: TopicName, group: str) -> None:
         """A group that is not there yet begins after the newest message of each partition."""
         self._broker.begin_at_end(name, group)
-
-    def ack(
-        self, name: TopicName, partition: int, group: str, nonce: int, offsets: Offsets | None
-    ) -> Settlement:
-        """Messages of one lease are done."""
-        return self._broker.ack(name, partition, group, nonce, offsets)
 
     def settle(self, verb: Verb, name: TopicName | None, group: str, named: Settle) -> Settling:
         """Ack, nack, reject or extend messages by their receipts or leases; `named` is a `Nack`,
@@ -207,10 +271,15 @@ class Api:
         group_name(group)
         settle: Callable[..., Settlement] = getattr(self._broker, verb)
         how = _how(named)
+
+        def settle_part(
+            topic: TopicName, partition: int, nonce: int, offsets: Offsets | None
+        ) -> Settlement:
+            return settle(topic, partition, group, nonce, offsets, **how)
+
+        anyway = named.even_if_lost
         return settle_parts(
-            lambda topic, partition, nonce, offsets: settle(
-                topic, partition, group, nonce, offsets, **how
-            ),
+            even_if_lost(self._broker, verb, group, settle_part) if anyway else settle_part,
             name,
             named.receipts,
             named.leases,
@@ -227,18 +296,29 @@ class Api:
         group: str | None = None,
         member_id: str | None = None,
         generation: int = 0,
+        durable: bool = False,
     ) -> Fetched:
         """What there is to read now from some positions on, and whether a member of a group of the
-        namespace is to heartbeat."""
+        namespace is to heartbeat.
+
+        `durable`: only what no power cut takes back, where the topic promises that of what is
+        published."""
         bytes_left = max_bytes
         if self._answer_bytes_max is not None:
             bytes_left = min(bytes_left, self._answer_bytes_max)
-        now_us = self.clock.wall_ns() // 1000
+        now_us, tenants = self.clock.wall_ns() // 1000, self._broker.tenants
         parts = []
         for position in wanted:
             topic = self._broker.topic(parse_topic(position.topic), create=False)
-            part = fetch(topic.partition(position.partition), position, bytes_left, now_us)
-            bytes_left -= sum(batch.nbytes for batch in part.batches)
+            partition = topic.partition(position.partition)
+            if tenants.limited and not tenants.may_receive(topic.name):
+                parts.append(nothing_yet(partition, position))
+                continue
+            part = fetch(partition, position, bytes_left, now_us, durable=durable)
+            size = sum(batch.nbytes for batch in part.batches)
+            bytes_left -= size
+            if tenants.limited:
+                tenants.received(topic.name, sum(map(len, part.batches)), size)
             parts.append(part)
         woken = (
             group is not None
@@ -247,47 +327,65 @@ class Api:
         )
         return Fetched(parts=parts, woken=woken)
 
+    def unconfirmed(self, name: TopicName, partition: int) -> Future[None]:
+        """Done when what was published so far is durable: there is more to fetch then for readers
+        that ask for durable messages only."""
+        log = self._broker.topic(name, create=False).partition(partition).log
+        return DONE if stable_end(log) == log.end else log.sync_soon()
+
     # Waiting.
 
     def on_news(self, name: TopicName, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back when there may be something to receive or fetch; returns how to stop that."""
         return self._broker.on_news(name, callback)
 
-    def on_wake(
-        self, namespace: str, group: str, member_id: str, callback: Callable[[], None]
-    ) -> Callable[[], None]:
-        """Call back when a member of a stream group should heartbeat; returns how to stop that."""
-        return self._members.on_wake(stream_group(group, namespace), member_id, callback)
-
     def plan(self, chore: Callable[[int], int | None], deadline_ns: int) -> None:
         """Have a short chore called when the clock reaches a time; it says when to call again."""
         self._broker.plan(chore, deadline_ns)
 
-    # Topics.
+    # Transactions.
 
-    def list_namespaces(self, call: calls.ListNamespaces) -> Namespaces:
-        return Namespaces(namespaces=self._broker.namespaces())
+    def list_transactions(self, call: calls.ListTransactions) -> TransactionPage:
+        topic_name("any", call.namespace)
+        return self._broker.transactions.page(call.namespace, call.before, call.limit)
+
+    def describe_transaction(self, call: calls.DescribeTransaction) -> TransactionOutcome:
+        return self._broker.transactions.describe(call.id, call.namespace)
+
+    def begin_producer(self, call: calls.BeginProducer) -> ProducerEpoch:
+        topic_name("any", call.namespace)
+        return self._broker.transactions.begin_producer(call.namespace, call.producer)
+
+    def transaction_totals(self) -> TransactionTotals:
+        """All transactions since the broker was opened."""
+        return self._broker.transactions.totals()
+
+    # Topics.
 
     def list_topics(self, call: calls.ListTopics) -> TopicNames:
         topic_name("any", call.namespace)
         return TopicNames(topics=[name.topic for name in self._broker.topics(call.namespace)])
 
     def create_topic(self, call: calls.CreateTopic) -> TopicDescription:
-        settings = self._broker.create_topic(_name(call), call.settings, call.exist_ok)
-        return TopicDescription(topic=call.topic, settings=settings)
+        settings = self._broker.create_topic(topic_of(call), call.settings, call.exist_ok)
+        return self._description(call, settings)
 
     def describe_topic(self, call: calls.DescribeTopic) -> TopicDescription:
-        return TopicDescription(topic=call.topic, settings=self._broker.settings(_name(call)))
+        return self._description(call, self._broker.settings(topic_of(call)))
+
+    def settings(self, name: TopicName) -> TopicSettings:
+        """Of a topic that is there; the same object as long as nobody changes them."""
+        return self._broker.settings(name)
 
     def alter_topic(self, call: calls.AlterTopic) -> TopicDescription:
-        settings = self._broker.alter_topic(_name(call), call.settings)
-        return TopicDescription(topic=call.topic, settings=settings)
+        settings = self._broker.alter_topic(topic_of(call), call.settings)
+        return self._description(call, settings)
 
     def delete_topic(self, call: calls.DeleteTopic) -> None:
-        self._broker.delete_topic(_name(call))
+        self._broker.delete_topic(topic_of(call))
 
     def describe_partition(self, call: calls.DescribePartition) -> PartitionBounds:
-        topic = self._broker.topic(_name(call), create=False)
+        topic = self._broker.topic(topic_of(call), create=False)
         log = topic.partition(call.partition).log
         at = None
         if call.at is not None:
@@ -308,222 +406,70 @@ class Api:
 
     def peek(self, call: calls.Peek) -> MessagePage:
         _whole("limit", call.limit)
-        topic = self._broker.topic(_name(call), create=False)
+        topic = self._broker.topic(topic_of(call), create=False)
         return peek(topic, call.at, call.partition, call.limit, self._answer_bytes_max)
 
     def read(self, call: calls.Read) -> MessagePage:
-        topic = self._broker.topic(_name(call), create=False)
+        topic = self._broker.topic(topic_of(call), create=False)
         offset = offsets_at(topic, call.at, call.partition)[call.partition]
         max_bytes = call.max_bytes
         if self._answer_bytes_max is not None:
             max_bytes = min(max_bytes, self._answer_bytes_max)
         return read_partition(topic.partition(call.partition), offset, max_bytes)
 
+    def search_messages(self, call: calls.SearchMessages) -> FoundPage:
+        topic = self._broker.topic(topic_of(call), create=False)
+        wanted = MessageFilter(
+            key=call.key,
+            value=call.value,
+            header=call.header,
+            pointer=call.pointer,
+            equals=call.equals,
+            priority=None if call.priority is None else int(parse_priority(call.priority)),
+            json_of=partial(as_json, self._broker.schemas, call.namespace),
+        )
+        wanted.check()
+        until_us = moment_us("until", call.until)
+        begin = call.after or SearchRange(call.at, call.backward)
+        bytes_max = self._answer_bytes_max
+        page = search(
+            topic, call.partition, begin, wanted, until_us, call.limit, bytes_max, self.clock
+        )
+        found = with_decoded(self._broker.schemas, call.namespace, page.found)
+        return msgspec.structs.replace(page, found=found)
+
     def purge(self, call: calls.Purge) -> Count:
-        return Count(count=self._broker.purge(_name(call), call.group))
+        return Count(count=self._broker.purge(topic_of(call), call.group))
+
+    def trim(self, call: calls.Trim) -> PartitionBounds:
+        topic = self._broker.topic(topic_of(call), create=False)
+        before = offsets_at(topic, call.before, call.partition)[call.partition]
+        trim(topic, call.partition, before)
+        return self.describe_partition(
+            calls.DescribePartition(
+                namespace=call.namespace, topic=call.topic, partition=call.partition
+            )
+        )
 
     def compact(self, call: calls.Compact) -> Compacted:
-        return self._broker.compact(_name(call))
+        return self._broker.compact(topic_of(call))
 
     # Queue groups.
 
     def list_groups(self, call: calls.ListGroups) -> Groups:
-        return Groups(groups=self._broker.groups(_name(call)))
+        return Groups(groups=self._broker.groups(topic_of(call)))
 
     def delete_group(self, call: calls.DeleteGroup) -> Found:
-        return Found(found=self._broker.delete_group(_name(call), call.group))
+        return Found(found=self._broker.delete_group(topic_of(call), call.group))
 
     def seek(self, call: calls.Seek) -> None:
-        name = _name(call)
+        name = topic_of(call)
         topic = self._broker.topic(name, create=False)
         self._broker.seek(name, call.group, offsets_at(topic, call.to, call.partition))
 
     def in_flight(self, call: calls.InFlight) -> InFlightPage:
-        topic = self._broker.topic(_name(call), create=False)
+        topic = self._broker.topic(topic_of(call), create=False)
         return in_flight_page(topic, group_name(call.group), call.after, call.limit, self.clock)
-
-    # Delays.
-
-    def list_delayed(self, call: calls.ListDelayed) -> DelayedPage:
-        bytes_max = self._answer_bytes_max
-        found = self._broker.delayed(_name(call), call.after, call.limit, bytes_max)
-        is_full = len(found) == call.limit or (
-            bytes_max is not None and sum(each.message.nbytes for _, each in found) >= bytes_max
-        )
-        return DelayedPage(
-            delayed=[each for _, each in found],
-            next=found[-1][0] + 1 if is_full and found else None,
-        )
-
-    def describe_delays(self, call: calls.DescribeDelays) -> DelayStats:
-        return self._broker.delay_stats(_name(call))
-
-    def cancel_delayed(self, call: calls.CancelDelayed) -> Found:
-        return Found(found=self._broker.cancel(_name(call), call.id))
-
-    # Dead letters.
-
-    def list_dead_letters(self, call: calls.ListDeadLetters) -> LetterPage:
-        letters = self._broker.dead_letters(_name(call))
-        after = None if call.after is None else _letter_place(call.after)
-        every = letters.list(limit=call.limit + 1, after=after)
-        found = letter_pages(every, call.limit, self._answer_bytes_max)
-        page = next(found, [])
-        more = f"{page[-1].partition}-{page[-1].message.offset}" if next(found, None) else None
-        return LetterPage(letters=page, count=letters.count(), next=more)
-
-    def inspect_dead_letter(self, call: calls.InspectDeadLetter) -> Letter:
-        name = _name(call)
-        partition, offset = _letter_place(call.place)
-        for letter in self._broker.dead_letters(name).list(limit=1, after=(partition, offset - 1)):
-            if (letter.partition, letter.message.offset) == (partition, offset):
-                return letter
-        raise NotFound(f"topic {name} has no dead letter at {call.place}")
-
-    def redrive_dead_letters(self, call: calls.RedriveDeadLetters) -> Count:
-        letters = self._broker.dead_letters(_name(call))
-        return Count(count=letters.redrive(call.letters, call.fits, call.to))
-
-    def purge_dead_letters(self, call: calls.PurgeDeadLetters) -> Count:
-        letters = self._broker.dead_letters(_name(call))
-        return Count(count=letters.purge(call.letters, call.fits))
-
-    # Stream groups, from outside.
-
-    def list_stream_groups(self, call: calls.ListStreamGroups) -> StreamGroups:
-        return StreamGroups(groups=self._broker.streams.groups(call.namespace))
-
-    def describe_stream_group(self, call: calls.DescribeStreamGroup) -> StreamGroup:
-        return self._broker.streams.describe(_group(call))
-
-    def delete_stream_group(self, call: calls.DeleteStreamGroup) -> None:
-        self._broker.streams.delete(_group(call))
-
-    def list_committed_offsets(self, call: calls.ListCommittedOffsets) -> CommittedOffsets:
-        committed = self._broker.streams.describe(_group(call)).committed
-        return CommittedOffsets(offsets=positions(committed))
-
-    def reset_stream_group(self, call: calls.ResetStreamGroup) -> Future[None]:
-        name = topic_name(call.topic, call.namespace)
-        topic = self._broker.topic(name, create=False)
-        offsets = {
-            TopicPartition(str(name), number): within(topic.partition(number), offset)
-            for number, offset in offsets_at(topic, call.to, call.partition).items()
-        }
-        return self._broker.streams.set_offsets(_group(call), offsets)
-
-    # Stream groups, for members.
-
-    def join_group(self, call: calls.JoinGroup) -> MemberStanding:
-        group = _group(call)
-        waker = self._members.waker(group)
-        standing = self._broker.streams.join(
-            group,
-            call.member_id,
-            [topic_name(topic, call.namespace) for topic in call.topics],
-            session_timeout_ms=parse_ms(call.session_timeout, "session_timeout"),
-            assignor=call.assignor,
-            wake=waker,
-        )
-        waker.joined(standing.member_id, standing.generation)
-        return self._standing(_group(call), standing)
-
-    def heartbeat(self, call: calls.Heartbeat) -> MemberStanding:
-        self._members.heard(_group(call), call.member_id)
-        standing = self._broker.streams.heartbeat(_group(call), call.member_id, call.generation)
-        return self._standing(_group(call), standing)
-
-    def sync_group(self, call: calls.SyncGroup) -> MemberStanding:
-        self._members.heard(_group(call), call.member_id)
-        standing = self._broker.streams.revoked(
-            _group(call), call.member_id, call.generation, places(call.revoked)
-        )
-        return self._standing(_group(call), standing)
-
-    def leave_group(self, call: calls.LeaveGroup) -> None:
-        self._broker.streams.leave(_group(call), call.member_id, call.generation)
-        self._members.gone(_group(call), call.member_id)
-
-    def commit_offsets(self, call: calls.CommitOffsets) -> Future[None]:
-        offsets = offsets_of(call.offsets)
-        return self._broker.streams.commit(
-            _group(call), call.member_id, call.generation, offsets, call.number
-        )
-
-    # How things stand.
-
-    def describe_stats(self, call: calls.DescribeStats) -> TopicStats:
-        return self._broker.stats(_name(call))
-
-    def list_latencies(self, call: calls.ListLatencies) -> LatencyPage:
-        rows, next_us = self._broker.latency_page(
-            _name(call),
-            _moment_us("since", call.since),
-            _moment_us("until", call.until),
-            call.limit,
-        )
-        return LatencyPage(rows=rows, next=None if next_us is None else next_us // 1_000_000)
-
-    def summarize(self, call: calls.Summarize) -> Summary:
-        rows = [_row(name, stats) for name, stats in self._stats(self._names(call.namespace))]
-        groups = self._broker.streams.groups(call.namespace)
-        return Summary(
-            topics=len(rows),
-            partitions=sum(row.partitions for row in rows),
-            groups=sum(row.groups for row in rows),
-            stream_groups=len(groups),
-            messages=sum(row.messages for row in rows),
-            size_bytes=sum(row.size_bytes for row in rows),
-            depth=sum(row.depth for row in rows),
-            in_flight=sum(row.in_flight for row in rows),
-            delayed=sum(row.delayed for row in rows),
-            dead=sum(row.dead for row in rows),
-            publish_rate=sum(row.publish_rate for row in rows),
-            deliver_rate=sum(row.deliver_rate for row in rows),
-            ack_rate=sum(row.ack_rate for row in rows),
-        )
-
-    def tabulate_topics(self, call: calls.TabulateTopics) -> TopicTable:
-        page = slice(call.offset, call.offset + call.limit)
-        names = [name for name in self._names(call.namespace) if call.search in str(name)]
-        if call.sort == "topic":
-            # Only the rows of the page are computed.
-            names.sort(key=str, reverse=call.descending)
-            shown = list(self._stats(names[page]))
-        else:
-            found = list(self._stats(names))
-            found.sort(key=lambda each: (getattr(each[1], call.sort), each[0].topic))
-            if call.descending:
-                found.reverse()
-            shown = found[page]
-        return TopicTable(
-            topics=[_row(*each) for each in shown],
-            total=len(names),
-            details=[stats for _, stats in shown] if call.details else [],
-        )
-
-    # For who keeps a watch on all of it.
-
-    def each_topic(self) -> Iterator[TopicStats]:
-        """How each topic stands, in one pass."""
-        return (stats for _, stats in self._stats(self._names(None)))
-
-    def latency_totals(self) -> Iterator[Total]:
-        """How long messages took since the broker was opened, by topic, group and priority."""
-        return self._broker.latencies.totals()
-
-    def each_stream_group(self) -> Iterator[StreamGroup]:
-        for group in self._broker.streams.groups():
-            with suppress(GroupError):  # deleted just now
-                yield self._broker.streams.describe(group)
-
-    def failed_logs(self) -> list[str]:
-        """Logs that take no writes any more, after a failed write or fsync."""
-        return self._broker.failed_logs()
-
-    def has_room(self) -> bool:
-        """Whether the disk has room for what is published."""
-        return self._broker.has_room()
 
     # Inside.
 
@@ -539,31 +485,23 @@ class Api:
             raise InvalidInput("say when: give delay or deliver_at")
         return at_us
 
-    def _standing(self, group: str, standing: Standing) -> MemberStanding:
-        committed = self._broker.streams.committed(group)
-        return MemberStanding(
-            member_id=standing.member_id,
-            generation=standing.generation,
-            assigned=refs(standing.assigned),
-            revoke=refs(standing.revoke),
-            rebalancing=standing.rebalancing,
-            session_timeout_ms=standing.session_timeout_ms,
-            heartbeat_interval_ms=standing.heartbeat_interval_ms,
-            committed=positions(
-                {at: committed[at].offset for at in standing.assigned if at in committed}
-            ),
+    def _description(
+        self, call: calls.TopicCall[TopicDescription], settings: TopicSettings
+    ) -> TopicDescription:
+        times = self._broker.topic_times(topic_of(call))
+        return TopicDescription(
+            topic=call.topic,
+            settings=settings,
+            created_us=times.created_us,
+            updated_us=times.updated_us,
+            incarnation=self._broker.incarnation(topic_of(call)),
         )
 
-    def _is_member(self, group: str, member_id: str) -> bool:
-        return self._broker.streams.has_member(group, member_id)
-
-    def _names(self, namespace: str | None) -> list[TopicName]:
-        return self._broker.topics(namespace)
-
-    def _stats(self, names: Sequence[TopicName]) -> Iterator[tuple[TopicName, TopicStats]]:
-        for name in names:
-            with suppress(TopicNotFound):  # deleted just now
-                yield name, self._broker.stats(name)
+    def _check_group(self, name: TopicName, group: str) -> None:
+        """Whether a namespace may have one more, if it is one more."""
+        topic = self._broker.topic(name)
+        if not any(group in partition.queues for partition in topic.partitions):
+            self._broker.tenants.check(name.namespace, "groups", 1)
 
 
 METHODS = {
@@ -571,14 +509,6 @@ METHODS = {
     for call in ROUTES
 }
 """The method of `Api` that answers each call."""
-
-
-def _name(call: calls.TopicCall[Any]) -> TopicName:
-    return topic_name(call.topic, call.namespace)
-
-
-def _group(call: calls.StreamGroupCall[Any]) -> str:
-    return stream_group(call.group, call.namespace)
 
 
 def _how(named: Settle) -> dict[str, Any]:
@@ -594,36 +524,13 @@ def _how(named: Settle) -> dict[str, Any]:
             return {}
 
 
-def _letter_place(text: str) -> tuple[int, int]:
-    partition, _, offset = text.partition("-")
-    for part in (partition, offset):
-        if not part.isascii() or not part.isdigit() or len(part) > 18:
-            raise InvalidInput(f"{text!r:.100} is not the place of a letter: partition-offset")
-    return int(partition), int(offset)
-
-
-def _moment_us(name: str, value: Time | None) -> int | None:
-    return None if value is None else parse_us(parse_time(value, name), name)
+def _window_ms(window: Duration, dedup_ids: Sequence[str | bytes | None] | None) -> int:
+    """How long deduplication ids are remembered that are given."""
+    if dedup_ids is None:
+        raise InvalidInput("dedup_window says how long a dedup_id is remembered: give one, too")
+    return parse_dedup_window_ms(window)
 
 
 def _whole(name: str, value: int) -> None:
     if type(value) is not int or value < 0:
         raise InvalidInput(f"{name} is {value!r}; it must be a whole number from 0 up")
-
-
-def _row(name: TopicName, stats: TopicStats) -> TopicRow:
-    return TopicRow(
-        topic=name.topic,
-        namespace=name.namespace,
-        partitions=len(stats.partitions),
-        groups=len(stats.groups),
-        messages=stats.messages,
-        size_bytes=stats.size_bytes,
-        depth=stats.depth,
-        in_flight=stats.in_flight,
-        delayed=stats.delayed,
-        dead=stats.dead,
-        publish_rate=stats.publish_rate,
-        deliver_rate=stats.deliver_rate,
-        ack_rate=stats.ack_rate,
-    )

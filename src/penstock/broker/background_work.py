@@ -7,6 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from penstock.at_exit import REST_S_MAX, rest_at_exit
+
 _logger = logging.getLogger("penstock.broker")
 
 
@@ -19,6 +21,7 @@ class BackgroundWork:
         self._waiting: deque[Callable[[], None]] = deque()
         self._thread: threading.Thread | None = None
         self._stopped = False
+        rest_at_exit(self)
 
     def run(self, work: Callable[[], None]) -> None:
         with self._lock:
@@ -40,6 +43,12 @@ class BackgroundWork:
         thread = self._thread
         if thread is not None:
             thread.join()
+
+    def rest(self) -> None:
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            self.stop()
+            thread.join(REST_S_MAX)
 
     def _work(self) -> None:
         while True:

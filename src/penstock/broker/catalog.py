@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterator
 from itertools import islice
 
 from penstock.broker.journal import Journal
-from penstock.errors import TopicExists, TopicNotFound
+from penstock.clock import Clock
+from penstock.errors import InvalidInput, TopicExists, TopicNotFound
 from penstock.model.catalog import (
     CatalogEntry,
     CatalogState,
     DedupUsed,
     TopicChanged,
     TopicDeleted,
+    TopicTimes,
     encode_entry,
 )
 from penstock.model.names import DEAD_LETTER_SUFFIX, TopicName
@@ -21,6 +24,7 @@ from penstock.model.settings import TopicSettings
 from penstock.spelling import likely, nearest
 
 _CHECKPOINT_BYTES = 1 << 20
+_INCARNATION_BYTES = 16
 
 # To find what a wrong name was meant to be takes a few milliseconds, however many topics there are.
 _SCANNED_MAX = 10_000
@@ -33,8 +37,9 @@ _ALIKE_MIN = 0.75
 class Catalog:
     """Changes are durable when the call returns."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal = journal
+        self._clock = clock
         self._lock = threading.Lock()
         self._named_dead: frozenset[TopicName] | None = None  # those with a suffix of their own
         self._nearest: dict[TopicName, str | None] = {}  # to names that were asked for last
@@ -52,12 +57,46 @@ class Catalog:
         except KeyError:
             raise self.not_found(name) from None
 
+    def times(self, name: TopicName) -> TopicTimes:
+        """When a topic was made, and its settings were last changed."""
+        try:
+            return self._state.times[name]
+        except KeyError:
+            raise self.not_found(name) from None
+
+    def incarnation(self, name: TopicName) -> str:
+        """Which topic of this name it is: one that is deleted and made again is another one."""
+        try:
+            return self._state.incarnations[name]
+        except KeyError:
+            raise self.not_found(name) from None
+
     def dead_letters_of(self, name: TopicName) -> TopicName:
         """Where the dead letters of a topic go; of one that is gone, where they go by default."""
         settings = self._state.topics.get(name)
-        if settings is None:
-            return name.dead_letters
-        return TopicName(name.namespace, name.topic + settings.dead_letter_suffix)
+        return name.dead_letters if settings is None else _dead_letters_of(name, settings)
+
+    def check_dead_letters(self, name: TopicName, settings: TopicSettings) -> None:
+        """Raise InvalidInput if letters of a topic would come back to it."""
+        passed, dead = {name}, _dead_letters_of(name, settings)
+        while dead not in passed:
+            passed.add(dead)
+            known = self._state.topics.get(dead)
+            if known is None:
+                return
+            dead = _dead_letters_of(dead, known)
+        raise InvalidInput(
+            f"the dead letters of {name} would come back to {dead}; choose another "
+            "dead_letter_topic"
+        )
+
+    def sources_of(self, name: TopicName) -> list[TopicName]:
+        """The topics whose setting sends their dead letters to this one."""
+        return [
+            each
+            for each, settings in list(self._state.topics.items())
+            if settings.dead_letter_topic == name.topic and each.namespace == name.namespace
+        ]
 
     def is_dead_letters(self, name: TopicName) -> bool:
         """Whether a topic holds dead letters, by its name or by the suffix that another one has."""
@@ -109,22 +148,33 @@ class Catalog:
         with self._lock:
             if name in self._state.topics:
                 raise TopicExists(str(name))
-            self._store(TopicChanged(name, settings))
+            now_us = self._clock.wall_ns() // 1000
+            times = TopicTimes(now_us, now_us)
+            self._store(TopicChanged(name, settings, times, secrets.token_hex(_INCARNATION_BYTES)))
 
     def alter(self, name: TopicName, settings: TopicSettings) -> None:
         with self._lock:
-            self.settings(name)
-            self._store(TopicChanged(name, settings))
+            created_us = self.times(name).created_us
+            times = TopicTimes(created_us, self._clock.wall_ns() // 1000)
+            self._store(TopicChanged(name, settings, times, self.incarnation(name)))
 
     def delete(self, name: TopicName) -> None:
         with self._lock:
             self.settings(name)
             self._store(TopicDeleted(name))
 
-    def note_dedup(self, name: TopicName) -> None:
+    def dedup_window_ms(self, name: TopicName) -> int:
+        """The longest time for which a deduplication id of a topic may have to be remembered."""
+        longest_ms = self._state.dedup_used.get(name, 0)
+        return max(self.settings(name).dedup_window_ms, longest_ms)
+
+    def note_dedup(self, name: TopicName, window_ms: int = 0) -> None:
+        """Ids are sent to a topic, perhaps with a window of their own; known before they are."""
+        if self._state.dedup_used.get(name, -1) >= window_ms:
+            return
         with self._lock:
-            if name not in self._state.dedup_used:
-                self._store(DedupUsed(name))
+            if self._state.dedup_used.get(name, -1) < window_ms:
+                self._store(DedupUsed(name, window_ms))
 
     def close(self) -> None:
         self._journal.close()
@@ -140,3 +190,9 @@ class Catalog:
         self._nearest.clear()
         self._state.apply(entry)
         self._named_dead = None
+
+
+def _dead_letters_of(name: TopicName, settings: TopicSettings) -> TopicName:
+    if settings.dead_letter_topic is not None:
+        return TopicName(name.namespace, settings.dead_letter_topic)
+    return TopicName(name.namespace, name.topic + settings.dead_letter_suffix)

@@ -1,10 +1,11 @@
-"""What falls due on a topic: delayed messages, leases that run out, checkpoints, retention."""
+"""What falls due on a topic: delays, leases that run out, checkpoints, retention, alarms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
+from penstock.broker.alarms import AlarmLog
 from penstock.broker.dead_letter_store import NoDeadLetterTopic
 from penstock.broker.housekeeper import Chore, Housekeeper
 from penstock.broker.partition import Partition
@@ -35,7 +36,8 @@ class TopicChores:
         self._retention = retention
         self._clock = clock
         self._make_dead_letter_topic = make_dead_letter_topic
-        self._chores: list[Chore] = [self._move_due, self._retain]
+        self._alarms = AlarmLog(topic, retention, clock)
+        self._chores: list[Chore] = [self._move_due, self._retain, self._look_for_alarms]
         self._forgotten = False
         topic.plan_retention = self._plan_retention
         self.plan_delays()
@@ -58,6 +60,12 @@ class TopicChores:
         deadline_ns = self._topic.delays.next_deadline(self._clock.monotonic_ns())
         self._housekeeper.plan(self._move_due, deadline_ns)
 
+    def plan_alarms(self) -> None:
+        """The settings are others, or there are other messages that can wait for too long."""
+        self._housekeeper.plan(
+            self._look_for_alarms, self._alarms.next_look(self._clock.monotonic_ns())
+        )
+
     def forget(self) -> None:
         self._forgotten = True  # whoever uses the topic at this moment may plan once more
         for chore in self._chores:
@@ -76,7 +84,11 @@ class TopicChores:
             return None
         self._topic.retention_is_planned = False
         self._retention.apply(self._topic)
+        self.plan_alarms()
         return self._retention.next_deadline(self._topic, now_ns)
+
+    def _look_for_alarms(self, now_ns: int) -> int | None:
+        return None if self._forgotten else self._alarms.look(now_ns)
 
     def _plan_retention(self) -> None:
         self._housekeeper.plan(self._retain, self._clock.monotonic_ns() + RETENTION_EVERY_NS)

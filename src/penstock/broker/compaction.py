@@ -2,7 +2,7 @@
 
 By itself, every topic's `compaction_interval` at the most, and not while much is published: those
 that were sealed since the last time, whose small frames are merged; all of them where a quarter of
-their messages may go. Whoever asks for it (`Broker.compact`) gets all of it at once.
+their messages may go. `Broker.compact` does all of it at once.
 
 What may go beside messages that a later one of their key replaces: those that expired, unless a
 group holds them or is still to make dead letters of them; with `retention_mode="consumed"`, those
@@ -89,7 +89,7 @@ class TopicCompaction:
         for partition in topic.partitions:
             if not self._has_work(topic, partition):
                 continue
-            if partition.published.per_second(self._clock.monotonic_ns()) > HEAVY_PER_SECOND:
+            if partition.counters.publish_rate(self._clock.monotonic_ns()) > HEAVY_PER_SECOND:
                 topic.tend()
                 continue
             try:

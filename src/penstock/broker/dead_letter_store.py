@@ -10,12 +10,15 @@ import msgspec
 from penstock.broker.catalog import Catalog
 from penstock.broker.dead_letters import origin_of
 from penstock.broker.topic import Topic
+from penstock.broker.tracer import trace_ids_of
+from penstock.delivery.offsets import Offsets
 from penstock.delivery.picking import DeadLetter
 from penstock.errors import DiskFull, PenstockError
 from penstock.log.base import PartitionLog
 from penstock.model.dead_letters import ORIGIN_HEADER, Origin
 from penstock.model.names import TopicName
 from penstock.record.batch import Batch, Message
+from penstock.trace.events import TraceKind
 
 _PAGE = 1000
 _LETTERS_BYTES_MAX = 16 << 20
@@ -50,9 +53,22 @@ class DeadLetterTopicStore:
         dead = self._dead()
         if dead is None or partition >= len(dead.partitions):
             raise NoDeadLetterTopic
+        traces, origin = dead.partitions[partition].traces, str(self._name)
         for batch in batches:
+            offsets, row = batch.offset_numbers(), 0
             for letters in to_letters(self._name.topic, partition, group, letter, batch):
-                dead.publish(letters, partition=partition)
+                (placed,) = dead.publish(letters, partition=partition)
+                stop = row + len(letters)
+                traces.took_over(
+                    TraceKind.DEAD_LETTERED,
+                    Offsets.run(placed.first_offset, placed.first_offset + len(letters)),
+                    placed.ulid,
+                    trace_ids_of(batch.slice(row, len(letters))),
+                    (origin, partition, Offsets.of(offsets[row:stop])),
+                    group,
+                    letter.error or letter.reason,
+                )
+                row = stop
         if self._catalog.settings(self._name).fsync != "never":
             # The message is about to be done with: its letter has to last longer than that.
             dead.partitions[partition].log.ordered()
@@ -87,8 +103,8 @@ class DeadLetterTopicStore:
 def finish_dead_letters(topic: Topic, store: DeadLetterTopicStore) -> int:
     """After a crash: messages whose letter is stored are done, even if the ledger does not know.
 
-    Whoever got them again could ack what is a dead letter already. A checkpoint knows of every
-    letter before it, so that only those since the oldest one are looked at.
+    If they were handed out again, a dead letter could be acked as well. A checkpoint covers all
+    letters before it, so that only those since the oldest checkpoint are looked at.
     """
     known = [partition.letters_known for partition in topic.partitions]
     if not store.ends() and any(known):

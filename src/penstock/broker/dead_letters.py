@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.topic import DEDUP_HEADER
+from penstock.broker.topic_dedup import DEDUP_HEADER, WINDOW_HEADER
 from penstock.broker.withheld import LETTERS_GROUP
 from penstock.delivery.offsets import Offsets
 from penstock.errors import InvalidInput, TopicNotFound
 from penstock.model.dead_letters import (
     ORIGIN_HEADER,
+    SCHEMA_REASON,
     Letter,
     LetterFilter,
     LetterPlace,
@@ -26,11 +27,15 @@ from penstock.model.dead_letters import (
 )
 from penstock.model.names import TopicName, is_group_name
 from penstock.record.batch import Batch, Message
-from penstock.record.schema import ulid_text
+from penstock.record.schema import parse_ulid, ulid_text
+from penstock.trace.context import TRACEPARENT, parse_traceparent
+from penstock.trace.events import ID_BYTES, TraceKind
 
 if TYPE_CHECKING:
-    from penstock.broker.broker import Broker
     from penstock.broker.partition import Partition
+    from penstock.broker.publish_calls import PublishCalls
+    from penstock.broker.topic import Topic
+    from penstock.model.published import Placed
 
 _PAGE = 1000
 _PAGE_BYTES = 16 << 20  # far less than a frame can hold: a page is published as one
@@ -39,12 +44,12 @@ _PAGE_BYTES = 16 << 20  # far less than a frame can hold: a page is published as
 class DeadLetterQueue:
     """The dead letters of one topic."""
 
-    def __init__(self, broker: Broker, name: TopicName) -> None:
+    def __init__(self, broker: PublishCalls, name: TopicName) -> None:
         self._broker = broker
         self._name = name
 
     def count(self) -> int:
-        """How many letters are neither redriven nor purged."""
+        """How many letters are neither redriven nor purged, of all topics that share them."""
         return sum(p.stats(LETTERS_GROUP).depth for p in self._partitions())
 
     def list(self, limit: int, after: tuple[int, int] | None = None) -> Iterator[Letter]:
@@ -53,13 +58,14 @@ class DeadLetterQueue:
         `after`: only those past this partition and offset.
         """
         left = limit
+        where = self._mine(None)
         for partition in self._partitions():
             start = 0
             if after is not None and partition.number <= after[0]:
                 if partition.number < after[0]:
                     continue
                 start = after[1] + 1
-            for letter in _letters_of(partition, start, None, left):
+            for letter in _letters_of(partition, start, where, left):
                 left -= 1
                 yield letter
             if left <= 0:
@@ -70,6 +76,7 @@ class DeadLetterQueue:
         letters: Sequence[LetterPlace] | None,
         fits: LetterFilter,
         to: RedriveTo = "group",
+        limit: int | None = None,
     ) -> int:
         """Send letters back to their topic as new messages: of these, or of all, those that fit.
 
@@ -81,23 +88,56 @@ class DeadLetterQueue:
         crash between the two sends it twice.
         """
         moved = 0
-        for partition, page in self._pages(letters, fits):
+        for partition, page in self._pages(letters, fits, limit):
             topic = self._broker.topic(self._name)
-            for group, some in _by_group(page, to).items():
-                topic.redrive(_revived([letter.message for letter in some]), group)
+            never_stored = [letter for letter in page if letter.reason == SCHEMA_REASON]
+            if never_stored:  # they are checked again
+                again = _revived([each.message for each in never_stored])
+                placed = self._broker.publish(self._name, again)
+                self._note_redriven(topic, partition, never_stored, placed)
+            others = [letter for letter in page if letter.reason != SCHEMA_REASON]
+            for group, some in _by_group(others, to).items():
+                placed = topic.redrive(_revived([letter.message for letter in some]), group)
+                self._note_redriven(topic, partition, some, placed)
             for each in topic.partitions:
                 each.log.sync()
             _finish(partition, page)
             moved += len(page)
         return moved
 
-    def purge(self, letters: Sequence[LetterPlace] | None, fits: LetterFilter) -> int:
+    def matching(self, letters: Sequence[LetterPlace] | None, fits: LetterFilter) -> int:
+        """How many letters `redrive` or `purge` would take."""
+        return sum(len(page) for _, page in self._pages(letters, fits, None))
+
+    def purge(
+        self,
+        letters: Sequence[LetterPlace] | None,
+        fits: LetterFilter,
+        limit: int | None = None,
+    ) -> int:
         """Throw letters away, as `redrive` takes them."""
         gone = 0
-        for partition, page in self._pages(letters, fits):
+        for partition, page in self._pages(letters, fits, limit):
             _finish(partition, page)
+            partition.traces.purged(Offsets.of([letter.message.offset for letter in page]))
             gone += len(page)
         return gone
+
+    def _note_redriven(
+        self, topic: Topic, source: Partition, letters: Sequence[Letter], placed: Sequence[Placed]
+    ) -> None:
+        dead = str(self._broker.dead_letters_of(self._name))
+        for each in placed:
+            if each.first_offset < 0:  # it is a dead letter again
+                continue
+            some = [letters[row] for row in each.rows]
+            topic.partitions[each.partition].traces.took_over(
+                TraceKind.REDRIVEN,
+                Offsets.run(each.first_offset, each.first_offset + len(some)),
+                each.ulid,
+                b"".join(trace_id_of(letter.message, letter.origin.id) for letter in some),
+                (dead, source.number, Offsets.of([letter.message.offset for letter in some])),
+            )
 
     def _partitions(self) -> Sequence[Partition]:
         try:
@@ -105,13 +145,26 @@ class DeadLetterQueue:
                 self._broker.dead_letters_of(self._name), create=False
             ).partitions
         except TopicNotFound:
+            self._broker.settings(self._name)  # or there is no such topic
             return ()  # there was no letter yet, or the first one is just being written
 
     def _pages(
+        self, letters: Sequence[LetterPlace] | None, fits: LetterFilter, limit: int | None
+    ) -> Iterator[tuple[Partition, Sequence[Letter]]]:
+        """As many letters as are wanted, of those that are meant."""
+        left = 1 << 62 if limit is None else limit
+        for partition, page in self._all_pages(letters, fits):
+            yield partition, page[:left]
+            left -= len(page)
+            if left <= 0:
+                return
+
+    def _all_pages(
         self, letters: Sequence[LetterPlace] | None, fits: LetterFilter
     ) -> Iterator[tuple[Partition, Sequence[Letter]]]:
         """The letters that are meant, each with the partition that it was read from: the topic may
         be deleted meanwhile, and others lie there in a new one."""
+        fits = self._mine(fits) or fits
         if letters is not None:
             for partition, offsets in self._find(letters):
                 for page in letter_pages(_letters_at(partition, offsets, fits)):
@@ -121,6 +174,16 @@ class DeadLetterQueue:
         for partition, end in [(each, each.log.end) for each in self._partitions()]:
             for page in letter_pages(_letters_of(partition, 0, fits, end=end)):
                 yield partition, page
+
+    def _mine(self, fits: LetterFilter | None) -> LetterFilter | None:
+        """Where several topics may share one for their letters: only those of this topic."""
+        try:
+            if self._broker.settings(self._name).dead_letter_topic is None:
+                return fits
+        except TopicNotFound:
+            return fits  # it was deleted, and its letters are still here
+        topic = self._name.topic
+        return lambda letter: letter.origin.topic == topic and (fits is None or fits(letter))
 
     def _find(self, places: Iterable[LetterPlace]) -> Sequence[tuple[Partition, Offsets]]:
         """Where letters lie that are neither redriven nor purged. All are checked before the first
@@ -240,6 +303,17 @@ def _by_group(letters: Sequence[Letter], to: RedriveTo) -> dict[str | None, list
     return found
 
 
+def trace_id_of(message: Message, id_: str) -> bytes:
+    """What a letter's message brought, or else its id, as it was published."""
+    context = parse_traceparent(message.headers.get(TRACEPARENT))
+    if context is not None:
+        return context.trace_id
+    try:
+        return parse_ulid(id_).to_bytes(ID_BYTES, "big")
+    except InvalidInput:  # somebody published a letter with a story of his own
+        return message.ulid.to_bytes(ID_BYTES, "big")
+
+
 _decoder = msgspec.json.Decoder(Origin)
 
 
@@ -271,4 +345,4 @@ def _revived(messages: Sequence[Message]) -> Batch:
     )
 
 
-_NOT_REVIVED = {ORIGIN_HEADER, DEDUP_HEADER}
+_NOT_REVIVED = {ORIGIN_HEADER, DEDUP_HEADER, WINDOW_HEADER}

@@ -19,7 +19,7 @@ from penstock.record.schema import BITS, Priority
 
 MINUTE_US = 60_000_000
 RECENT_US = 5 * MINUTE_US
-"""What `recent` speaks of: the whole minutes of this time, and the present one."""
+"""The time that `recent` covers: whole minutes, and the present one besides."""
 
 LANES = len(Priority)
 SLOTS = 2 * LANES
@@ -42,13 +42,12 @@ class Minute(NamedTuple):
 class GroupLatencies:
     """One queue group on all partitions of its topic. Any thread may call anything.
 
-    Whoever hands out a message, or takes its ack, only adds a sample at the end of a row, which
-    needs no lock; they are counted when there are many, or when somebody wants to know.
+    A hand-out or an ack only appends a sample, which needs no lock; samples are counted when there
+    are many, or when statistics are asked for.
     """
 
     def __init__(self, note: Callable[[int], None]) -> None:
         """`note` is told when a minute ends in which something is counted."""
-        self.delivered = Meter()
         self._acked = Meter()  # without those among the samples
         self._note = note
         self._noted_us = 0  # when the minute ends of which it was told last
@@ -60,12 +59,16 @@ class GroupLatencies:
         self._totals: dict[int, Histogram] = {}  # without the open ones
 
     def waited(self, priority: int, batch: Batch, count: int, wall_us: int) -> None:
-        """Messages are handed out for the first time; `count`: so many are in the batch."""
+        """Messages are handed out for the first time; `count` is the length of the batch."""
         if batch.columns & _TIMESTAMP:
-            self._add_column(priority, batch.timestamps_us(), wall_us)
+            column = np.empty((count, 5), np.int64)
+            column[:] = priority, 0, 1, wall_us, 0
+            column[:, 1] = batch.timestamps_us()
+            sample = column.tobytes()
         else:  # one for all
-            samples = self._samples
-            samples += _SAMPLE.pack(priority, batch.timestamp_us or 0, count, wall_us, 0)
+            sample = _SAMPLE.pack(priority, batch.timestamp_us or 0, count, wall_us, 0)
+        samples = self._samples
+        samples += sample
         if wall_us >= self._noted_us or len(self._samples) >= _SAMPLES_BYTES_MAX:
             self._tend(wall_us)
 
@@ -142,10 +145,6 @@ class GroupLatencies:
         if len(self._samples) >= _SAMPLES_BYTES_MAX:
             with self._lock:
                 self._count_samples()
-
-    def _add_column(self, slot: int, starts_us: Int64s, wall_us: int) -> None:
-        with self._lock:
-            self._add(slot, _minute_us(wall_us), wall_us - starts_us, np.ones_like(starts_us))
 
     # The lock is held.
 

@@ -56,7 +56,7 @@ class Histogram:
         self.max_us = max(self.max_us, other.max_us)
 
     def percentiles_us(self, parts: Sequence[float]) -> list[int]:
-        """For each part, such as 0.95, what so many of all did not exceed; parts in order."""
+        """The percentile of each part, such as 0.95; parts in ascending order."""
         counts = sorted(self.buckets.items())
         total = self.count
         found: list[int] = []

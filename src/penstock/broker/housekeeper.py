@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from penstock.at_exit import rest_at_exit
 from penstock.clock import Clock
 
 _logger = logging.getLogger("penstock.broker")
@@ -35,6 +36,7 @@ class Housekeeper:
         self._stopping = False
 
     def start(self) -> None:
+        rest_at_exit(self)
         self._thread = threading.Thread(target=self._run, name="penstock-housekeeper", daemon=True)
         self._thread.start()
 
@@ -80,6 +82,10 @@ class Housekeeper:
             self._wake.notify()
         if self._thread and self._thread is not threading.current_thread():
             self._thread.join()
+
+    def rest(self) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            self.stop()
 
     def _next_due(self) -> Chore | None:
         with self._lock:

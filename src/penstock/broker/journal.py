@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 
 from penstock.config import LogConfig
 from penstock.log.base import PartitionLog
 from penstock.record.plain import Single
+from penstock.record.singles import Singles
 
 _FRAME_BYTES = 264  # that an entry has around it
 
@@ -27,7 +28,7 @@ class Journal:
     def append(self, entry: bytes) -> Future[None]:
         """Store an entry. When this returns the operating system has it; the future is for more."""
         self.bytes_since_checkpoint += _FRAME_BYTES + len(entry)
-        return self.log.append_value(entry)
+        return self.log.append_value(entry, is_entry=True).durable
 
     def entries(self) -> Iterator[bytes]:
         """Every entry since the last checkpoint, that one first."""
@@ -35,12 +36,14 @@ class Journal:
         while offset < self.log.end:
             batches = self.log.read(offset)
             for batch in batches:
-                # What is too long to be copied out of its frame is no Single.
-                (entry,) = batch.payloads if isinstance(batch, Single) else batch.values.to_pylist()
+                if isinstance(batch, Single | Singles):
+                    entries: Sequence[bytes] = batch.payloads
+                else:  # too long to be copied out of its frame
+                    entries = batch.values.to_pylist()
                 if batch.base_offset == self.log.start:
-                    self.checkpoint_bytes = len(entry)
-                    self.bytes_since_checkpoint = max(self.log.size_bytes - len(entry), 0)
-                yield entry
+                    self.checkpoint_bytes = len(entries[0])
+                    self.bytes_since_checkpoint = max(self.log.size_bytes - len(entries[0]), 0)
+                yield from entries
             offset = batches.next_offset
 
     def checkpoint(self, entry: bytes) -> None:
@@ -62,6 +65,28 @@ class Journal:
 
     def close(self) -> None:
         self.log.close()
+
+
+class LazyJournal:
+    """A journal that is made with its first entry. Its user locks."""
+
+    def __init__(self, open_journal: Callable[[bool], Journal | None]) -> None:
+        """`open_journal`: told not to make one, it gives None if there is none."""
+        self._open = open_journal
+        self.opened = open_journal(False)
+
+    def made(self) -> Journal:
+        if self.opened is None:
+            self.opened = self._open(True)
+            assert self.opened is not None
+        return self.opened
+
+    def entries(self) -> Iterator[bytes]:
+        return iter(()) if self.opened is None else self.opened.entries()
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
 
 
 def journal_config(config: LogConfig) -> LogConfig:

@@ -15,11 +15,9 @@ with a warning; nobody else notices.
 from __future__ import annotations
 
 import heapq
-import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from itertools import groupby, product
 from operator import itemgetter
 from typing import NamedTuple
@@ -35,14 +33,12 @@ from penstock.broker.group_latencies import (
 from penstock.broker.histogram import Histogram
 from penstock.broker.housekeeper import Chore
 from penstock.broker.latency_log import Counted, LatencyHistory, LatencyLog, Timed
+from penstock.broker.statistics_log import StatisticsLog
 from penstock.clock import Clock
-from penstock.errors import LogFailed, PenstockError
 from penstock.log.base import PartitionLog
 from penstock.model.names import TopicName, parse_topic
 from penstock.model.stats import Kind, LatencyRow, LatencyStats
 from penstock.record.schema import Priority
-
-_logger = logging.getLogger("penstock.broker")
 
 HOUR_US = 60 * MINUTE_US
 READS_MAX = 64
@@ -69,12 +65,10 @@ class Latencies:
         self.plan: Callable[[Chore, int], None] = lambda chore, deadline_ns: None
         """Set by the broker: there is something to store then."""
         self._clock = clock
-        self._open_log = open_log
-        self._log: LatencyLog | None = None
+        self._log = StatisticsLog("latencies", open_log, LatencyLog)
         self._topics: dict[TopicName, TopicLatencies] = {}
         self._unstored: list[Counted] = []
         self._remembered = False
-        self._failing = False
         self._lock = threading.Lock()  # taken before that of a group
 
     def of(self, topic: TopicName) -> TopicLatencies:
@@ -135,8 +129,8 @@ class Latencies:
 
     def begin(self, topic: TopicName) -> None:
         """A topic is made. What is stored of an earlier one of that name is not its own."""
-        with self._lock, self._trying():
-            log = self._log_if_any()
+        with self._lock, self._log.trying():
+            log = self._log.if_any()
             if log is not None:
                 log.begin(str(topic))
 
@@ -145,8 +139,9 @@ class Latencies:
         with self._lock:
             self._topics.pop(topic, None)
             self._unstored = [each for each in self._unstored if each.topic != str(topic)]
-            if self._log is not None:
-                self._log.forget(str(topic))
+            log = self._log.if_open()
+            if log is not None:
+                log.forget(str(topic))
 
     def forget_group(self, topic: TopicName, group: str) -> None:
         """A group is deleted; what it did stays in the history of the topic."""
@@ -165,17 +160,16 @@ class Latencies:
     def close(self) -> None:
         """Store the present minute as well."""
         self._store(None)
-        with self._lock, self._trying():
-            if self._log is not None:
-                self._log.close()
+        with self._lock:
+            self._log.close()
 
     def _remember(self) -> None:
         """What a group did just before the start is recent as well."""
-        with self._lock, self._trying():
+        with self._lock, self._log.trying():
             if self._remembered:
                 return
             self._remembered = True
-            log = self._log_if_any()
+            log = self._log.if_any()
             if log is not None:
                 since_us = self._clock.wall_ns() // 1000 - RECENT_US - MINUTE_US
                 for _, each in log.inherited().minutes(since_us):
@@ -187,8 +181,8 @@ class Latencies:
         """What is stored of a topic, and what is not yet."""
         history, name = None, str(topic)
         with self._lock:
-            with self._trying():
-                log = self._log_if_any()
+            with self._log.trying():
+                log = self._log.if_any()
                 history = log.history(name) if log is not None else None
             memory = [each for each in self._unstored if each.topic == name]
             for group, known in list(self._groups(topic).items()):
@@ -212,45 +206,16 @@ class Latencies:
                     self._unstored += [Counted(str(topic), group, each) for each in finished]
                     ends += [until_us] if until_us else []
             if self._unstored:
-                with self._trying():
-                    self._append()
-                    self._failing = False
+                self._log.write(self._append)
                 del self._unstored[:-_UNSTORED_MAX]
             return min(ends, default=0)
 
     # The lock is held.
 
-    def _append(self) -> None:
-        log = self._log_if_any(create=True)
-        assert log is not None
+    def _append(self, log: LatencyLog) -> None:
         log.append(self._unstored)
         self._unstored.clear()
         log.drop_old(self._clock.wall_ns() // 1000)
-
-    def _log_if_any(self, create: bool = False) -> LatencyLog | None:
-        if self._log is None:
-            log = self._open_log(create)
-            if log is not None:
-                try:
-                    self._log = LatencyLog(log)
-                except BaseException:
-                    log.close()
-                    raise
-        return self._log
-
-    @contextmanager
-    def _trying(self) -> Iterator[None]:
-        """Whatever becomes of statistics, the broker goes on."""
-        try:
-            yield
-        except (PenstockError, OSError) as exc:
-            if not self._failing:
-                self._failing = True
-                _logger.warning("latencies are not stored: %s", exc)
-            if isinstance(exc, LogFailed) and self._log is not None:
-                failed, self._log = self._log, None  # the next one opens it anew
-                with suppress(PenstockError, OSError):
-                    failed.close()
 
 
 def _rows(minute_us: int, counted: Iterable[Counted]) -> Iterator[LatencyRow]:

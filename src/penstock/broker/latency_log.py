@@ -26,13 +26,13 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.broker.group_latencies import Minute
 from penstock.broker.histogram import Histogram
 from penstock.config import DAY_MS, LogConfig, Retention
 from penstock.errors import OffsetOutOfRange
 from penstock.log.base import Batches, PartitionLog
+from penstock.record import compute as pc
 from penstock.record.batch import Batch
 from penstock.record.schema import Priority
 

@@ -9,22 +9,23 @@ nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from typing import Protocol
 
 import msgspec
 
+from penstock.broker.counters import PartitionCounters
 from penstock.broker.group_latencies import TopicLatencies
 from penstock.broker.journal import Journal
-from penstock.broker.rates import Meter
+from penstock.broker.partition_traces import PartitionTraces
 from penstock.broker.source import LogSource
 from penstock.broker.withheld import LETTERS_GROUP, REDRIVEN, Redriven, done_between
 from penstock.clock import Clock
 from penstock.delivery import ledger
 from penstock.delivery.callers import CALLER_MIN, Callers
-from penstock.delivery.ledger import Acked
+from penstock.delivery.ledger import Acked, Leased
 from penstock.delivery.offsets import EMPTY, Offsets, decode_hook, encode_hook
 from penstock.delivery.picking import DeadLetter
 from penstock.delivery.producers import Producers
@@ -34,14 +35,21 @@ from penstock.errors import DiskFull
 from penstock.log.base import PartitionLog
 from penstock.model.dead_letters import Origin
 from penstock.record.batch import Batch
+from penstock.record.frame import FrameHeader
 
 MOVED = -1
 """In place of a producer id: the frame holds delayed messages that fell due, with their ids."""
 
+TRANSACTION = -3
+"""In place of a producer id: the frame is part of a transaction, whose number is the sequence."""
+
 CHECKPOINT_LEDGER_BYTES = 8 << 20  # or as much as the last checkpoint itself took
 CHECKPOINT_LOG_BYTES = 256 << 20
 CHECKPOINT_FRAMES = 100_000  # of the log: a restart looks at each
-_EVENTS, _CHECKPOINT, _GROUP_DELETED = b"\x00", b"\x01", b"\x02"
+SHORT_LEDGER_BYTES = 32 << 10  # no more, and so few frames, are read as quickly as a checkpoint
+SHORT_FRAMES = 100
+CHECKPOINT_LOOK_FRAMES = 16  # appended between two looks at whether a checkpoint is due
+_EVENTS, _CHECKPOINT, _GROUP_DELETED, _SETTLED = b"\x00", b"\x01", b"\x02", b"\x03"
 
 
 class DeadLetterStore(Protocol):
@@ -72,8 +80,19 @@ class _Checkpoint(msgspec.Struct, array_like=True):
     letters_known: list[int] = []  # where the dead letters ended
     redriven: dict[int, Offsets] = {}  # for one group alone, by the hash of its name
     callers: bytes = b""
+    transactions: tuple[int, int, int] = (0, 0, -1)
+    """The last that is in the log, the last that is in the ledger, and where the first begins."""
 
 
+class _SettledEntry(msgspec.Struct, array_like=True):
+    """What a transaction did, for all groups of the partition at once."""
+
+    number: int
+    groups: list[tuple[str, bytes]]
+
+
+_settled_encoder = msgspec.msgpack.Encoder()
+_settled_decoder = msgspec.msgpack.Decoder(_SettledEntry)
 _checkpoint_encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)
 _checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint, dec_hook=decode_hook)
 
@@ -90,6 +109,8 @@ class LedgeredPartition:
         clock: Clock,
         letters: DeadLetterStore,
         latencies: TopicLatencies,
+        counters: PartitionCounters,
+        traces: PartitionTraces,
         up_since: tuple[int, int],
     ) -> None:
         """`up_since`: when the broker began, by the monotonic clock in nanoseconds and by the wall
@@ -98,12 +119,20 @@ class LedgeredPartition:
         self.log = log
         self.journal = journal
         self.source = LogSource(log)
+        self.source.be_fair(policy.fair_by)
         self.queues: dict[str, GroupQueue] = {}
         self.producers = Producers()
         self.redriven = Redriven()
         self.callers = Callers()
-        self.published = Meter()
+        self.transaction_stored = 0
+        """The number of the last transaction that is in the log; they come in their order."""
+        self.transaction_offset = -1
+        """Where its messages begin."""
+        self.transaction_settled = 0
+        """The number of the last transaction that is in the ledger."""
         self.latencies = latencies
+        self.counters = counters
+        self.traces = traces
         self.lock = threading.Lock()
         self.plan_look: Callable[[int], None] = lambda deadline_ns: None
         """Set by the broker: the partition wants to be looked at then."""
@@ -140,7 +169,7 @@ class LedgeredPartition:
         return queue
 
     def passed_over(self, *, by_streams: bool = False) -> Offsets:
-        """What nobody sees who looks at the log, and what streams pass over beside it."""
+        """Messages that readers of the log pass over; streams also those that were redriven."""
         if LETTERS_GROUP not in self.queues and not (by_streams and self.redriven):
             return EMPTY
         with self.lock:
@@ -153,11 +182,13 @@ class LedgeredPartition:
                 return False
             self.journal.append(_GROUP_DELETED + group.encode())
             del self.queues[group]
+            self.counters.delivered.forget(group)
             return True
 
     def set_policy(self, policy: Policy) -> None:
         with self.lock:
             self._policy = policy
+            self.source.be_fair(policy.fair_by)
             for group in self.queues:
                 self._renew(group)
 
@@ -178,6 +209,22 @@ class LedgeredPartition:
         with self.lock:
             outstanding = any(queue.state.outstanding for queue in self.queues.values())
             return not outstanding and self._letters_in_doubt is None
+
+    def starts_quickly(self) -> bool:
+        """Whether a start has little to read although no checkpoint is written now. A checkpoint
+        takes some fsyncs, which add up where many topics are closed.
+
+        Leases that go on need one, which says how much time they have left; so do new dead letters,
+        or the start would have to look at them.
+        """
+        if (
+            self.journal.bytes_since_checkpoint > SHORT_LEDGER_BYTES
+            or self._frames > SHORT_FRAMES
+            or not self.is_at_rest()
+        ):
+            return False
+        known = self.letters_known if self._checkpointed is None else self._checkpointed[2]
+        return self._letters.ends() == known
 
     def checkpoint_is_due(self) -> bool:
         sealed_end = self.log.sealed_end
@@ -208,13 +255,17 @@ class LedgeredPartition:
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
                 callers = self.callers.snapshot()
+                stored, stored_at = self.transaction_stored, self.transaction_offset
                 self.log.ordered()  # the state below speaks of messages that must not be lost
             now_ns = self._clock.monotonic_ns()
             for name, queue in self.queues.items():
                 self._note_time(name, queue, now_ns)
             groups = {name: queue.snapshot(now_ns) for name, queue in self.queues.items()}
             redriven = self.redriven.snapshot()
-            image = _Checkpoint(groups, producers, log_offset, letters_known, redriven, callers)
+            transactions = stored, self.transaction_settled, stored_at
+            image = _Checkpoint(
+                groups, producers, log_offset, letters_known, redriven, callers, transactions
+            )
             marked = self.journal.mark(_CHECKPOINT + _checkpoint_encoder.encode(image))
             self._checkpoint_log_bytes = self.log.size_bytes
             self._log_grew = False
@@ -225,11 +276,31 @@ class LedgeredPartition:
 
     # The lock is held.
 
-    def _carry_out(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
+    def settle_transaction(self, number: int, groups: Mapping[str, Sequence[ledger.Event]]) -> None:
+        """Store the events of all groups of a transaction as one entry, unless they are there."""
+        if number <= self.transaction_settled:
+            return
+        queues = {group: self.queue(group) for group in groups}  # a new one has an entry, too
+        encoded = [(group, ledger.encode(events)) for group, events in groups.items()]
+        entry = _SettledEntry(number, encoded)
+        self.journal.append(_SETTLED + _settled_encoder.encode(entry))
+        for group, events in groups.items():
+            self.traces.settled(group, queues[group], events, self.source)
+            queues[group].apply(events)
+        self.transaction_settled = number
+        if self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
+            self.look_if_checkpoint_is_due()
+
+    def _carry_out(
+        self, group: str, queue: GroupQueue, decision: Decision, at_us: int | None = None
+    ) -> Future[None]:
+        """`at_us`: when it was decided, if that was before something that took a while."""
         if decision.dead_letters:
             return self._give_up(group, queue, decision)
         events, journal = decision.events, self.journal
         durable = journal.append(_events_of(group) + ledger.encode(events))
+        if len(events) > 1 or type(events[0]) is not Leased:
+            self.traces.settled(group, queue, events, self.source, at_us)
         queue.apply(events)
         if journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
             self.look_if_checkpoint_is_due()
@@ -239,6 +310,7 @@ class LedgeredPartition:
         """Store dead letters, and then what else was decided. A stored letter is final."""
         letters = [letter for letter in decision.dead_letters if self._letters.keeps(letter)]
         rest = Decision(decision.events)
+        at_us = self._clock.wall_ns() // 1000
         if not letters:
             return self._carry_out(group, queue, rest)
         in_doubt = self._letters_in_doubt
@@ -249,10 +321,11 @@ class LedgeredPartition:
                 self.journal.log.ordered()  # what led to the letters must not be lost before them
             for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
-            durable = self._carry_out(group, queue, rest)
+            durable = self._carry_out(group, queue, rest, at_us)
         except BaseException:  # Ctrl-C too
             self._believe_letters()
             raise
+        self.counters.dead_lettered += sum(letter.offsets.count for letter in letters)
         self._letters_in_doubt = in_doubt
         return durable
 
@@ -333,6 +406,27 @@ class LedgeredPartition:
 
     def _recover(self, up_since: tuple[int, int]) -> None:
         """Fold the ledger, then the frames that came after its checkpoint."""
+        states, log_offset, last_kind = self._fold_ledger()
+        journal_end = self.journal.log.end
+        self._begin_queues(states, up_since)
+        log_offset = self._checkpoint_offset = min(log_offset, self.log.end)
+        if log_offset == self.log.end:
+            self._checkpoint_log_bytes = self.log.size_bytes
+            leased = any(q.state.outstanding for q in self.queues.values())
+            if last_kind == _CHECKPOINT and not leased:
+                # Nothing happened since, and no lease goes on from here: it need not be written
+                # again when this life ends like that.
+                self._checkpointed = self.log.end, journal_end, self.letters_known
+        for header in self.log.headers(log_offset):
+            self._frames += 1
+            self._fold_frame(header)
+        self.redriven.keep_between(self.log.start, self.log.end)
+        for group in self.queues:
+            self._withhold(group)
+        self.traces.inherit(self.queues)
+
+    def _fold_ledger(self) -> tuple[dict[str, GroupState], int, bytes]:
+        """How the groups stand, where the log goes on from there, and the last entry's kind."""
         states: dict[str, GroupState] = {}
         log_offset = self.log.start
         kind = b""
@@ -346,18 +440,32 @@ class LedgeredPartition:
                 if state is None:
                     state = states[group] = GroupState(0)
                 state.apply(events)
+            elif kind == _SETTLED:
+                settled = _settled_decoder.decode(rest)
+                for group, data in settled.groups:
+                    states.setdefault(group, GroupState(0)).apply(ledger.decode(data))
+                self.transaction_settled = settled.number
             elif kind == _GROUP_DELETED:
                 states.pop(rest.decode(), None)
             elif kind == _CHECKPOINT:
                 image = _checkpoint_decoder.decode(rest)
                 states = {name: GroupState.restore(data) for name, data in image.groups.items()}
-                self.producers.restore(image.producers)
-                if image.callers:
-                    self.callers.restore(image.callers)
                 log_offset = max(image.log_offset, self.log.start)
-                self.letters_known = image.letters_known
-                self.redriven.restore(image.redriven)
-        journal_end = self.journal.log.end
+                self._restore(image)
+        return states, log_offset, kind
+
+    def _restore(self, image: _Checkpoint) -> None:
+        """What a checkpoint says besides the groups."""
+        self.producers.restore(image.producers)
+        if image.callers:
+            self.callers.restore(image.callers)
+        stored, self.transaction_settled, stored_at = image.transactions
+        self.transaction_stored, self.transaction_offset = stored, stored_at
+        self.letters_known = image.letters_known
+        self.redriven.restore(image.redriven)
+
+    def _begin_queues(self, states: dict[str, GroupState], up_since: tuple[int, int]) -> None:
+        """A queue of each group, within what the log still has, without leases that ended."""
         wall_us = self._clock.wall_ns() // 1000
         for group, state in states.items():
             queue = self.queues[group] = GroupQueue(state, self._policy, *up_since)
@@ -373,38 +481,32 @@ class LedgeredPartition:
         if self.queues:
             # Before new messages get the offsets of those that were lost, and last longer.
             self.journal.log.ordered()
-        log_offset = self._checkpoint_offset = min(log_offset, self.log.end)
-        if log_offset == self.log.end:
-            self._checkpoint_log_bytes = self.log.size_bytes
-            if kind == _CHECKPOINT and not any(q.state.outstanding for q in self.queues.values()):
-                # Nothing happened since, and no lease goes on from here: it need not be written
-                # again when this life ends like that.
-                self._checkpointed = self.log.end, journal_end, self.letters_known
-        for header in self.log.headers(log_offset):
-            self._frames += 1
-            if header.producer_id == MOVED:
-                self.moved_at.append(header.base_offset)
-            elif header.producer_id == REDRIVEN:
-                redriven = Offsets.run(header.base_offset, header.next_offset)
-                self.redriven.add(header.base_sequence, redriven)
-            elif header.producer_id > 0:
-                self.producers.record(
-                    header.producer_id,
-                    header.producer_epoch,
-                    header.base_sequence,
-                    header.row_count,
-                    header.base_offset,
-                )
-            elif header.producer_id <= -CALLER_MIN:
-                self.callers.record(
-                    -header.producer_id,
-                    header.base_sequence,
-                    header.base_offset,
-                    int.from_bytes(header.ulid, "big"),
-                )
-        self.redriven.keep_between(self.log.start, self.log.end)
-        for group in self.queues:
-            self._withhold(group)
+
+    def _fold_frame(self, header: FrameHeader) -> None:
+        """What a frame of the log says beyond its messages."""
+        if header.producer_id == MOVED:
+            self.moved_at.append(header.base_offset)
+        elif header.producer_id == REDRIVEN:
+            redriven = Offsets.run(header.base_offset, header.next_offset)
+            self.redriven.add(header.base_sequence, redriven)
+        elif header.producer_id == TRANSACTION:
+            self.transaction_stored = header.base_sequence
+            self.transaction_offset = header.base_offset
+        elif header.producer_id > 0:
+            self.producers.record(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.row_count,
+                header.base_offset,
+            )
+        elif header.producer_id <= -CALLER_MIN:
+            self.callers.record(
+                -header.producer_id,
+                header.base_sequence,
+                header.base_offset,
+                int.from_bytes(header.ulid, "big"),
+            )
 
 
 @lru_cache(maxsize=1024)

@@ -7,15 +7,24 @@ in `ledgered_partition.py`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import lru_cache
 
-from penstock.broker.ledgered_partition import MOVED, LedgeredPartition
+import msgspec
+
+from penstock.broker.ledgered_partition import (
+    CHECKPOINT_LOOK_FRAMES,
+    MOVED,
+    TRANSACTION,
+    LedgeredPartition,
+)
 from penstock.broker.settlement import SETTLED, Settlement
 from penstock.broker.withheld import LETTERS_GROUP, group_hash, sent_back_to
 from penstock.delivery import ledger
 from penstock.delivery.ledger import Acked, Leased
 from penstock.delivery.offsets import EMPTY, Offsets
+from penstock.delivery.picking import DeadLetter
 from penstock.delivery.producers import Duplicate
 from penstock.delivery.queue import Decision, GroupQueue, Stats, time_noted_every_ns
 from penstock.delivery.timers import NEVER
@@ -24,9 +33,14 @@ from penstock.model.deliveries import Delivered
 from penstock.model.published import CallId
 from penstock.model.receipts import NONCE_BITS
 from penstock.record.batch import Batch, Message
+from penstock.record.plain import Single
+from penstock.record.schema import BITS, Priority
 from penstock.record.writing import FrameProducer
+from penstock.trace.events import TraceKind
 
 _MOVED = FrameProducer(MOVED)
+_PRIORITY = BITS["priority"]
+_NORMAL = int(Priority.NORMAL)
 
 
 class Partition(LedgeredPartition):
@@ -36,13 +50,26 @@ class Partition(LedgeredPartition):
 
     def append(self, batch: Batch) -> Appended:
         appended = self.log.append(batch)
-        self._note(batch)
+        self.traces.appended(batch, appended, TraceKind.PUBLISHED)
+        self._note(batch, appended)
+        return appended
+
+    def append_value(self, value: bytes) -> Appended:
+        """The same of one message that is a value and no more."""
+        appended, source = self.log.append_value(value), self.source
+        if appended.first_offset == source.read_up_to:
+            source.appended(Single(value), appended)
+        if (fair := source.fair) is not None:
+            fair.published(Single(value), appended.first_offset)
+        self.traces.appended_value(appended)
+        self._count(_NORMAL, 1)
         return appended
 
     def append_moved(self, batch: Batch) -> Appended:
         """Append delayed messages that fell due; they keep the ids that they have had."""
         appended = self.log.append(batch, _MOVED, keep_ids=True)
-        self._note(batch)
+        self.traces.appended(batch, appended, TraceKind.MOVED)
+        self._note(batch, appended)
         return appended
 
     def append_redriven(self, batch: Batch, group: str) -> Appended:
@@ -53,20 +80,23 @@ class Partition(LedgeredPartition):
             self.redriven.add(group_hash(group), Offsets.run(first, first + len(batch)))
             for other in self.queues:
                 self._withhold(other)
-        self._note(batch)
+        self._note(batch, appended)
         return appended
 
     def append_idempotent(
-        self, batch: Batch, producer_id: int, epoch: int, sequence: int
+        self, batch: Batch, producer_id: int, epoch: int, sequence: int, *, wraps: bool = False
     ) -> Appended | Duplicate:
         """Append a producer's batch unless it is here already."""
         with self._publish_lock:
-            known = self.producers.check(producer_id, epoch, sequence, len(batch))
+            if wraps:
+                sequence = self.producers.unwrapped(producer_id, epoch, sequence)
+            known = self.producers.check(producer_id, epoch, sequence, len(batch), anywhere=wraps)
             if known is not None:
                 return known
             appended = self.log.append(batch, FrameProducer(producer_id, sequence, epoch))
             self.producers.record(producer_id, epoch, sequence, len(batch), appended.first_offset)
-            self._note(batch)
+            self.traces.appended(batch, appended, TraceKind.PUBLISHED)
+            self._note(batch, appended)
             return appended
 
     def append_once(self, batch: Batch, call: CallId) -> Appended:
@@ -77,17 +107,42 @@ class Partition(LedgeredPartition):
                 appended = self.log.append(batch, FrameProducer(-call.caller, call.number))
                 first = appended.first_offset
                 self.callers.record(call.caller, call.number, first, appended.ulid)
-                self._note(batch)
+                self.traces.appended(batch, appended, TraceKind.PUBLISHED)
+                self._note(batch, appended)
                 return appended
         offset, ulid = known
         self.confirm(offset)
         return Appended(offset, offset + len(batch), 0, ulid, DONE)
 
-    def _note(self, batch: Batch) -> None:
-        """Something was appended."""
+    def append_of_transaction(self, batch: Batch, number: int) -> Appended | None:
+        """Append the messages of a transaction; None: they are here already."""
+        with self._publish_lock:
+            if number <= self.transaction_stored:
+                return None
+            appended = self.log.append(batch, FrameProducer(TRANSACTION, number))
+            self.transaction_stored = number
+            self.transaction_offset = appended.first_offset
+            self.traces.appended(batch, appended, TraceKind.PUBLISHED)
+            self._note(batch, appended)
+            return appended
+
+    def _note(self, batch: Batch, appended: Appended) -> None:
+        """Messages were appended."""
+        self.source.appended(batch, appended)
+        if (fair := self.source.fair) is not None:
+            fair.published(batch, appended.first_offset)
+        if batch.columns & _PRIORITY:
+            self.counters.count_mixed(batch, self._clock.monotonic_ns())
+            self._count(batch.priority, 0)
+        else:
+            self._count(batch.priority, appended.next_offset - appended.first_offset)
+
+    def _count(self, priority: int, messages: int) -> None:
+        """A frame was appended with so many messages of a priority."""
         self._frames += 1
-        self.published.add(len(batch), self._clock.monotonic_ns())
-        self.look_if_checkpoint_is_due()
+        self.counters.published[priority].add(messages, self._clock.monotonic_ns())
+        if not self._frames % CHECKPOINT_LOOK_FRAMES:
+            self.look_if_checkpoint_is_due()
 
     def confirm(self, offset: int) -> None:
         """Whoever sends a message again must not be told of it sooner than the first time."""
@@ -109,26 +164,31 @@ class Partition(LedgeredPartition):
         With `bytes_max` no more than have that many bytes together, or one.
         """
         while (
-            leased := self._lease(group, max_messages, visibility_ns, consumer, bytes_max)
+            lease := self._lease(group, max_messages, visibility_ns, consumer, bytes_max)
         ) is not None:
+            leased, firsts = lease
             pieces: list[tuple[Batch, int]] = []
             wanted = count = 0
-            counted = self.latencies[group]
+            counted, served = self.latencies[group], self.counters.delivered[group]
+            last_served_us = self.counters.last_served_us
+            now_ns = self._clock.monotonic_ns()
             for part in leased.parts:
-                offsets, delivery_count = part.offsets, part.delivery_count
+                offsets, delivery_count, before = part.offsets, part.delivery_count, count
                 wanted += offsets.count
                 for batch in self.source.fetch(offsets):
-                    rows = len(batch)
+                    rows = len(batch) if offsets.count > 1 else 1
                     pieces.append((batch, delivery_count))
                     count += rows
                     if delivery_count == 1:
                         counted.waited(part.priority, batch, rows, leased.wall_us)
+                served[part.priority].add(count - before, now_ns)
+                last_served_us[part.priority] = leased.wall_us
             if count < wanted:
                 # Damage took some of them. The log reports it; no retry would find them.
                 self.finish(group, _all_offsets(leased.parts) - _present(pieces), leased.nonce)
             if pieces:
-                counted.delivered.add(count, self._clock.monotonic_ns())
-                return Delivered(self.number, leased.nonce, count, pieces)
+                self.traces.delivered(group, leased, pieces, self.redriven, self.queues)
+                return Delivered(self.number, leased.nonce, count, pieces, firsts)
         return None
 
     def begin_at_end(self, group: str) -> None:
@@ -143,7 +203,8 @@ class Partition(LedgeredPartition):
         visibility_ns: int,
         consumer: str,
         bytes_max: int | None,
-    ) -> Leased | None:
+    ) -> tuple[Leased, tuple[tuple[int, Offsets], ...]] | None:
+        """What is handed out, and when that was first delivered which comes again."""
         with self.lock:
             queue = self.queues.get(group) or self.queue(group)
             now_ns = self._clock.monotonic_ns()
@@ -169,10 +230,20 @@ class Partition(LedgeredPartition):
                         max_messages = fitting
                         continue  # nothing was done yet: decide again, on fewer
                 self._carry_out(group, queue, decision)
+                if (fair := self.source.fair) is not None:
+                    fair.forget_before(min(each.state.passed for each in self.queues.values()))
+                if leased is None or len(decision.events) > 1:
+                    self.counters.count_dropped(decision.events)
                 if leased is not None:
-                    noted_ns = time_noted_every_ns(visibility_ns)
-                    self._look_at(now_ns + min(visibility_ns, noted_ns))
-                    return leased
+                    look_ns = now_ns + _look_after_ns(visibility_ns)
+                    if look_ns < self._look_ns:
+                        self._look_at(look_ns)
+                    again = [part for part in leased.parts if part.delivery_count > 1]
+                    if not again:
+                        return leased, ()
+                    retries = queue.state.retries
+                    firsts = [retries.firsts(part.offsets, leased.wall_us) for part in again]
+                    return leased, tuple(each for some in firsts for each in some.items())
 
     def _fitting(self, parts: Sequence[ledger.Part], bytes_max: int) -> int | None:
         """How many messages have so many bytes together, one at the least; None: all of them."""
@@ -205,6 +276,7 @@ class Partition(LedgeredPartition):
             durable = DONE
             if decision.lease is not None:
                 durable = self._carry_out(group, queue, decision)
+                self.counters.acked += decision.done.count
                 wall_us = self._clock.wall_ns() // 1000
                 self.latencies[group].handled(decision.lease, decision.done, wall_us, now_ns)
         if (on_settled := self.on_settled) is not None:
@@ -213,6 +285,23 @@ class Partition(LedgeredPartition):
             return SETTLED
         return Settlement(decision.refused, durable)
 
+    def ack_lost(self, group: str, offsets: Offsets) -> Settlement:
+        """Messages are done whoever holds them now, or nobody, if they were handed out."""
+        with self.lock:
+            queue = self.queues.get(group) or self._new_queue()
+            decision = queue.ack_lost(offsets)
+            durable = self._carry_out(group, queue, decision) if decision.events else DONE
+            self.counters.acked += offsets.count - len(decision.refused)
+        if (on_settled := self.on_settled) is not None:
+            on_settled()
+        return Settlement(decision.refused, durable)
+
+    def holders(self, group: str, offsets: Offsets) -> dict[int, Offsets]:
+        """The nonces of the leases that hold messages now, and what each holds of them."""
+        with self.lock:
+            queue = self.queues.get(group)
+            return {} if queue is None else queue.holders(offsets)
+
     def settle(self, group: str, decide: Callable[[GroupQueue, int], Decision]) -> Settlement:
         """Carry out a nack, reject or extend that `decide` asks the group's queue for."""
         with self.lock:
@@ -220,12 +309,59 @@ class Partition(LedgeredPartition):
             queue = self.queues.get(group) or self._new_queue()
             decision = decide(queue, now_ns)
             durable = self._carry_out(group, queue, decision) if decision.events else DONE
+            self.counters.count_settled(decision.events)
             look_ns = queue.next_look()
             if look_ns is not None:
                 self._look_at(look_ns)
         if (on_settled := self.on_settled) is not None:
             on_settled()
         return Settlement(decision.refused, durable)
+
+    def settle_of_transaction(
+        self, number: int, decisions: Sequence[tuple[str, GroupQueue, Decision]]
+    ) -> None:
+        """Carry out what a transaction decided. The caller has held the lock since then."""
+        for group, queue, decision in decisions:
+            self.traces.settled(group, queue, decision.events, self.source)
+        self.settle_transaction(number, events_by_group(decisions))
+        now_ns, wall_us = self._clock.monotonic_ns(), self._clock.wall_ns() // 1000
+        for group, queue, decision in decisions:
+            if decision.lease is not None:
+                self.counters.acked += decision.done.count
+                self.latencies[group].handled(decision.lease, decision.done, wall_us, now_ns)
+            else:
+                self.counters.count_settled(decision.events)
+            self.counters.dead_lettered += sum(
+                letter.offsets.count
+                for letter in decision.dead_letters
+                if self._letters.keeps(letter)
+            )
+            look_ns = queue.next_look()
+            if look_ns is not None:
+                self._look_at(look_ns)
+
+    def fetch(self, offsets: Offsets) -> list[Batch]:
+        return self.source.fetch(offsets)
+
+    def known_queue(self, group: str) -> GroupQueue:
+        """To decide for. The lock is held."""
+        return self.queues.get(group) or self._new_queue()
+
+    def letters_of(self, decision: Decision) -> Iterator[tuple[DeadLetter, list[Batch]]]:
+        """The dead letters of a decision that are to be stored, and their messages. The lock is
+        held."""
+        for letter in decision.dead_letters:
+            if self._letters.keeps(letter):
+                yield letter, self.source.fetch(letter.offsets)
+
+    def redo_settle(self, number: int, groups: Sequence[tuple[str, bytes]]) -> None:
+        """The same after a crash. A power cut may have taken messages that it speaks of, and the
+        leases; that lasts before there are others in their places."""
+        with self.lock:
+            if number > self.transaction_settled:
+                here = Offsets.run(self.log.start, self.log.end)
+                self.settle_transaction(number, {g: _within(data, here) for g, data in groups})
+                self.journal.log.ordered()
 
     def finish(self, group: str, offsets: Offsets, nonce: int = 0) -> Future[None]:
         """Messages are done for a group, whether or not it holds them."""
@@ -281,10 +417,11 @@ class Partition(LedgeredPartition):
         with self.lock:
             queue = self.queue(group)
             end = self.log.end
-            depth = queue.stats(end).depth
+            depth, before = queue.stats(end).depth, queue.committed
             decision = queue.trim(end)
             if decision.events:
                 self._carry_out(group, queue, decision)
+                self.traces.purged(Offsets.run(before, end), group)
             return depth
 
     def stats(self, group: str) -> Stats:
@@ -322,7 +459,9 @@ class Partition(LedgeredPartition):
         No delay may be on its way here whose journal is not synced: its frame is what tells that
         it has arrived.
         """
-        if before > self._checkpoint_offset and (len(self.producers) or len(self.callers)):
+        if before > self._checkpoint_offset and (
+            len(self.producers) or len(self.callers) or self.transaction_stored
+        ):
             self.checkpoint()  # or what the frames say about their writers would be gone
         with self.lock:
             self.log.trim(before)
@@ -353,6 +492,32 @@ class Partition(LedgeredPartition):
         if deadline_ns < self._look_ns:
             self._look_ns = deadline_ns
             self.plan_look(deadline_ns)
+
+
+@lru_cache(maxsize=64)  # one visibility timeout comes again and again
+def _look_after_ns(visibility_ns: int) -> int:
+    """How long after a lease begins something of it falls due."""
+    return min(visibility_ns, time_noted_every_ns(visibility_ns))
+
+
+def events_by_group(
+    decisions: Sequence[tuple[str, GroupQueue, Decision]],
+) -> dict[str, list[ledger.Event]]:
+    events: dict[str, list[ledger.Event]] = {}
+    for group, _, decision in decisions:
+        events.setdefault(group, []).extend(decision.events)
+    return events
+
+
+def _within(data: bytes, offsets: Offsets) -> list[ledger.Event]:
+    """Those of some events that are about these messages."""
+    found: list[ledger.Event] = []
+    for event in ledger.decode(data):
+        assert isinstance(event, Acked | ledger.Nacked | ledger.Rejected)
+        some = event.offsets & offsets
+        if some.count:
+            found.append(msgspec.structs.replace(event, offsets=some))
+    return found
 
 
 def _all_offsets(parts: Iterable[ledger.Part]) -> Offsets:

@@ -11,7 +11,7 @@ from penstock.broker.topic import Topic
 from penstock.delivery.offsets import Offsets
 from penstock.errors import OffsetOutOfRange
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest
-from penstock.log.base import Damage
+from penstock.log.base import Damage, PartitionLog
 from penstock.model.groups import FetchedPart, PartitionOffset
 from penstock.model.messages import MessagePage
 from penstock.model.positions import parse_position
@@ -52,9 +52,10 @@ def peek(
     ]
     if len(pages) == 1:
         return pages[0]
-    batches = _by_time([batch for page in pages for batch in page.batches], limit, bytes_max)
+    batches, partitions = _by_time(pages, limit, bytes_max)
     return MessagePage(
         batches=batches,
+        partitions=partitions,
         partition=None,
         next_offset=sum(map(len, batches)),
         start=0,
@@ -86,6 +87,7 @@ def _peek_one(partition: Partition, offset: int, limit: int, bytes_max: int | No
         damage += [each for each in read.damage if each.first_offset < at]
     return MessagePage(
         batches=found,
+        partitions=[partition.number] * len(found),
         partition=partition.number,
         next_offset=at,
         start=log.start,
@@ -94,15 +96,21 @@ def _peek_one(partition: Partition, offset: int, limit: int, bytes_max: int | No
     )
 
 
-def _by_time(batches: Sequence[Batch], limit: int, bytes_max: int | None) -> list[Batch]:
-    """The oldest messages of several partitions, row by row where these are interleaved."""
+def _by_time(
+    pages: Sequence[MessagePage], limit: int, bytes_max: int | None
+) -> tuple[list[Batch], list[int]]:
+    """The oldest messages of several partitions, row by row where these are interleaved, and in
+    which partition each batch of them lies."""
+    batches = [batch for page in pages for batch in page.batches]
+    partitions = [number for page in pages for number in page.partitions]
     if not batches:
-        return []
+        return [], []
     stamps = np.concatenate([batch.timestamps_us() for batch in batches])
     owner = np.repeat(np.arange(len(batches)), [len(batch) for batch in batches])
     row = np.concatenate([np.arange(len(batch)) for batch in batches])
     order = np.argsort(stamps, kind="stable")[:limit]
     found: list[Batch] = []
+    lie_in: list[int] = []
     left = 1 << 62 if bytes_max is None else bytes_max
     # Rows of one batch that are neighbours in time stay together.
     cuts = np.flatnonzero(np.diff(owner[order])) + 1
@@ -112,15 +120,18 @@ def _by_time(batches: Sequence[Batch], limit: int, bytes_max: int | None) -> lis
         part = batches[owner[run[0]]].take(row[run])
         left -= part.payload_bytes
         found.append(part)
-    return found
+        lie_in.append(partitions[owner[run[0]]])
+    return found, lie_in
 
 
 def read_partition(partition: Partition, offset: int, max_bytes: int) -> MessagePage:
     """Messages as they lie in the log, from an offset that has to be there."""
     log = partition.log
     read = log.read(offset, max_bytes)
+    batches = _without(read, partition.passed_over())
     return MessagePage(
-        batches=_without(read, partition.passed_over()),
+        batches=batches,
+        partitions=[partition.number] * len(batches),
         partition=partition.number,
         next_offset=read.next_offset,
         start=log.start,
@@ -129,31 +140,59 @@ def read_partition(partition: Partition, offset: int, max_bytes: int) -> Message
     )
 
 
+def nothing_yet(partition: Partition, position: PartitionOffset) -> FetchedPart:
+    """The answer to who is to read on later."""
+    log = partition.log
+    return FetchedPart(
+        topic=position.topic,
+        partition=position.partition,
+        next_offset=position.offset,
+        start=log.start,
+        end=log.end,
+    )
+
+
 def fetch(
-    partition: Partition, position: PartitionOffset, bytes_left: int, now_us: int
+    partition: Partition,
+    position: PartitionOffset,
+    bytes_left: int,
+    now_us: int,
+    *,
+    durable: bool = False,
 ) -> FetchedPart:
     """What a stream reads on from a position; nothing if there are no bytes left for it."""
     log, next_offset = partition.log, position.offset
+    end = stable_end(log) if durable else log.end
     batches: list[Batch] = []
     out_of_range = False
-    if bytes_left > 0:
+    if next_offset > end:
+        out_of_range = next_offset > log.end
+    elif bytes_left > 0:
         try:
             read = log.read(position.offset, bytes_left)
         except OffsetOutOfRange:
             out_of_range = True
         else:
-            next_offset = read.next_offset
+            next_offset = min(read.next_offset, end)
             seen = _without(read, partition.passed_over(by_streams=True))
+            if read.next_offset > end:
+                seen = [_before(batch, end) for batch in seen]
             batches = [alive for alive in (_alive(batch, now_us) for batch in seen) if len(alive)]
     return FetchedPart(
         topic=position.topic,
         partition=position.partition,
         next_offset=next_offset,
         start=log.start,
-        end=log.end,
+        end=end,
         out_of_range=out_of_range,
         batches=batches,
     )
+
+
+def stable_end(log: PartitionLog) -> int:
+    """Up to where no power cut takes messages back, as far as the topic promises that of what is
+    published; up to the end if it does not."""
+    return log.durable_end if log.config.fsync == "always" else log.end
 
 
 def _without(read: Iterable[Batch], gone: Offsets) -> list[Batch]:
@@ -171,9 +210,14 @@ def _without(read: Iterable[Batch], gone: Offsets) -> list[Batch]:
     return found
 
 
+def _before(batch: Batch, end: int) -> Batch:
+    """The messages below an offset."""
+    return batch.slice(0, int(np.searchsorted(batch.offset_numbers(), end)))
+
+
 def _alive(batch: Batch, now_us: int) -> Batch:
     """Without what has expired."""
     if not batch.columns & BITS["expires_at"]:
         return batch
-    ends = np.asarray(batch.expires_at.cast("int64").fill_null(1 << 62))
+    ends = batch.expires_us()
     return batch if (ends > now_us).all() else batch.filter(ends > now_us)

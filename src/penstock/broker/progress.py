@@ -25,6 +25,8 @@ _NAME = re.compile(r".+\.\d{20}\.json")
 class Progress(msgspec.Struct, frozen=True):
     group: str
     offsets: dict[str, dict[int, int]]
+    incarnations: dict[str, str] = {}
+    """Of which topics of these names; of a topic that is another one by now nothing is taken in."""
 
 
 class ProgressInbox:

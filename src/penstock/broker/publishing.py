@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from penstock.delivery.offsets import Int64s
-from penstock.durations import Duration, Moment, parse_ns, parse_us
+from penstock.durations import Duration, Moment, parse_ns
 from penstock.errors import InvalidInput
+from penstock.log.base import DONE
 from penstock.model.messages import NewMessage, PublishedMessage, published_message
 from penstock.model.names import TopicName
-from penstock.model.settings import parse_ttl_us
+from penstock.model.settings import parse_dedup_window_ms, parse_ttl_us
+from penstock.model.transactions import NewTransaction, StagedMessages, StagedTransaction
 from penstock.model.values import (
     Time,
     as_duration,
-    parse_time,
+    parse_moment_us,
 )
 from penstock.record.batch import Batch
+from penstock.record.plain import Single
 from penstock.record.schema import parse_priority
 
 if TYPE_CHECKING:
@@ -32,10 +35,7 @@ def due_us(delay: Duration | None, deliver_at: Time | Moment | None, wall_ns: in
         if deliver_at is not None:
             raise InvalidInput("give delay or deliver_at, not both")
         return (wall_ns + parse_ns(delay, "delay") + 999) // 1000
-    if deliver_at is None:
-        return None
-    moment = parse_time(deliver_at, "deliver_at") if isinstance(deliver_at, str) else deliver_at
-    return parse_us(moment, "deliver_at")
+    return None if deliver_at is None else parse_moment_us(deliver_at, "deliver_at")
 
 
 def expiring(batch: Batch, ttl: Duration | None, from_us: int | Int64s) -> Batch:
@@ -49,6 +49,7 @@ class _Place(NamedTuple):
     partition: int | None
     is_delayed: bool
     has_dedup_id: bool
+    dedup_window_ms: int
 
 
 class _Group(NamedTuple):
@@ -77,24 +78,74 @@ def publish_each(
                 dedup_ids=group.dedup_ids,
                 deliver_at_us=group.deliver_at_us,
             )
+    tenants, pause_ns = broker.tenants, 0
+    if tenants.limited and groups:
+        pause_ns = tenants.publishing(name, *(group.batch for group in groups.values()))
+        waiting = [group.batch for group in groups.values() if group.deliver_at_us is not None]
+        tenants.check(name.namespace, "delayed", sum(map(len, waiting)))
     results: dict[int, PublishedMessage] = {}
     futures: list[Future[None]] = []
     for place, group in groups.items():
         if group.deliver_at_us is not None:
             ids, durable = broker.delay(
-                name, group.batch, group.deliver_at_us, partition=place.partition
+                name,
+                group.batch,
+                group.deliver_at_us,
+                partition=place.partition,
+                dedup_ids=group.dedup_ids,
+                dedup_window_ms=place.dedup_window_ms,
             )
             futures.append(durable)
-            for id_, row, at_us in zip(ids, group.rows, group.deliver_at_us.tolist(), strict=True):
-                results[row] = PublishedMessage(id=id_, deliver_at_us=at_us)
+            for placed in ids.placed:
+                for row in placed.rows:
+                    at_us = int(group.deliver_at_us[row])
+                    results[group.rows[row]] = PublishedMessage(
+                        id=ids[row],
+                        deliver_at_us=placed.deliver_at_us if placed.duplicate else at_us,
+                        duplicate=placed.duplicate,
+                        dead_letter=placed.dead_letter,
+                    )
             continue
         for placed in broker.publish(
-            name, group.batch, partition=place.partition, dedup_ids=group.dedup_ids
+            name,
+            group.batch,
+            partition=place.partition,
+            dedup_ids=group.dedup_ids,
+            dedup_window_ms=place.dedup_window_ms,
         ):
             futures.append(placed.durable)
             for nth, row in enumerate(placed.rows):
                 results[group.rows[row]] = published_message(placed, nth)
+    if pause_ns:
+        futures.append(tenants.later_future(DONE, pause_ns))
     return [results[row] for row in range(len(messages))], futures
+
+
+def staged_of(given: NewTransaction, namespace: str, wall_ns: int) -> StagedTransaction:
+    """A transaction whose messages come one by one, each with its own delay, TTL and place."""
+    staged = []
+    for each in given.publish:
+        for place, group in _grouped(each.messages, wall_ns).items():
+            window_ms = place.dedup_window_ms
+            staged.append(
+                StagedMessages(
+                    topic=each.topic,
+                    batch=group.batch,
+                    partition=place.partition,
+                    deliver_at=group.deliver_at_us,
+                    dedup_ids=group.dedup_ids,
+                    dedup_window=f"{window_ms}ms" if window_ms else None,
+                )
+            )
+    return StagedTransaction(
+        id=given.id,
+        namespace=namespace,
+        producer=given.producer,
+        epoch=given.epoch,
+        messages=staged,
+        settle=given.settle,
+        offsets=given.offsets,
+    )
 
 
 def _grouped(messages: Sequence[NewMessage], wall_ns: int) -> dict[_Place, _Group]:
@@ -104,12 +155,16 @@ def _grouped(messages: Sequence[NewMessage], wall_ns: int) -> dict[_Place, _Grou
     for row, message in enumerate(messages):
         delay = None if message.delay is None else as_duration(message.delay)
         at_us = due_us(delay, message.deliver_at, wall_ns)
-        if at_us is not None and message.dedup_id is not None:
-            raise InvalidInput("a delayed message cannot have a deduplication id")
+        window_ms = 0
+        if message.dedup_window is not None:
+            if message.dedup_id is None:
+                raise InvalidInput("dedup_window says how long a dedup_id is remembered: give one")
+            window_ms = parse_dedup_window_ms(as_duration(message.dedup_window))
         ttl, from_us = message.ttl, wall_ns // 1000 if at_us is None else at_us
         due.append(at_us)
         ends.append(None if ttl is None else from_us + parse_ttl_us(ttl))
-        place = _Place(message.partition, at_us is not None, message.dedup_id is not None)
+        has_id = message.dedup_id is not None
+        place = _Place(message.partition, at_us is not None, has_id, window_ms)
         rows.setdefault(place, []).append(row)
     return {
         place: _Group(
@@ -125,10 +180,17 @@ def _grouped(messages: Sequence[NewMessage], wall_ns: int) -> dict[_Place, _Grou
 def _built(messages: Sequence[NewMessage], ends: Sequence[int | None]) -> Batch:
     keys = [message.key_bytes() for message in messages]
     headers = [message.header_bytes() or None for message in messages]
+    values = [message.value_bytes() for message in messages]
+    priorities = [parse_priority(message.priority) for message in messages]
+    # One priority for all needs no column, which readers would have to look at.
+    first, is_one = priorities[0], len(set(priorities)) == 1
+    if len(messages) == 1 and keys[0] is None and headers[0] is None:
+        single = Single.build_one(values[0], first)
+        return single if ends[0] is None else single.expiring(ends[0])
     return Batch.build(
-        [message.value_bytes() for message in messages],
+        values,
         keys=keys if any(key is not None for key in keys) else None,
         headers=headers if any(headers) else None,
-        priority=[parse_priority(message.priority) for message in messages],
+        priority=first if is_one else priorities,
         expires_at_us=ends if any(end is not None for end in ends) else None,
     )

@@ -1,4 +1,4 @@
-"""How fast things happen: messages a second over the last ten seconds."""
+"""How fast things happen: messages a second over the last ten seconds, and how many so far."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ class Meter:
     Several threads may add; a count that is lost between two of them does no harm.
     """
 
-    __slots__ = ("_count", "_past", "_second", "_until_ns")
+    __slots__ = ("_count", "_past", "_second", "_until_ns", "total")
 
     def __init__(self) -> None:
         self._past = [0] * WINDOW_S  # by second; that of the present one is not in use
         self._second = 0
         self._until_ns = _NS  # when the present second ends
         self._count = 0  # in it
+        self.total = 0
+        """All that was ever added."""
 
     def add(self, count: int, now_ns: int) -> None:
         if now_ns >= self._until_ns:
             self._move_to(now_ns // _NS)
         self._count += count
+        self.total += count
 
     def per_second(self, now_ns: int) -> float:
         if now_ns >= self._until_ns:

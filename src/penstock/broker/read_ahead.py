@@ -15,7 +15,7 @@ READ_AHEAD_BYTES_MAX = 32 << 20
 
 
 class Forgetful(Protocol):
-    """Somebody who has read ahead."""
+    """A reader with frames in memory that it can drop."""
 
     def forget(self) -> None:
         """Any thread may call it, at any time."""
@@ -23,7 +23,7 @@ class Forgetful(Protocol):
 
 
 class ReadAhead:
-    """Who has read how much, in the order in which they did."""
+    """How much each reader holds in memory, in the order of their last reads."""
 
     def __init__(self, bytes_max: int = READ_AHEAD_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -37,7 +37,7 @@ class ReadAhead:
         self._lock = threading.Lock()
 
     def add(self, reader: Forgetful, nbytes: int) -> None:
-        """A reader holds so much now, and nothing that it held before."""
+        """A reader holds `nbytes` now, in place of what it held before."""
         with self._lock:
             self._bytes += nbytes - self._readers.pop(reader, 0)
             self._readers[reader] = nbytes

@@ -8,7 +8,9 @@ from penstock.broker.catalog import Catalog
 from penstock.broker.compaction import TopicCompaction
 from penstock.broker.partition import Partition
 from penstock.broker.topic import Topic
+from penstock.broker.withheld import LETTERS_GROUP
 from penstock.clock import Clock
+from penstock.errors import OffsetOutOfRange
 from penstock.group.assignment import TopicPartition
 from penstock.model.names import stream_group
 
@@ -16,6 +18,16 @@ if TYPE_CHECKING:
     from penstock.broker.streams import Streams
 
 RETENTION_EVERY_NS = 60 * 1_000_000_000
+
+
+def trim(topic: Topic, number: int, before: int) -> None:
+    """Drop the messages of a partition below an offset, as somebody asks for."""
+    partition = topic.partition(number)
+    if before > partition.log.end:
+        raise OffsetOutOfRange(before, partition.log.start, partition.log.end)
+    if before > partition.log.start:
+        with topic.delays.at_rest(number):
+            partition.trim_to(before)
 
 
 class TopicRetention:
@@ -42,7 +54,7 @@ class TopicRetention:
                 floor = min(self._consumed(topic, partition), self.others_done(topic, partition))
             else:
                 floor = partition.log.kept_from(settings.retention(), now_us)[0]
-                floor = min([floor, *self._waited_for(topic, partition)])
+                floor = min([floor, *self.waited_for(topic, partition)])
             if floor > partition.log.start:
                 with topic.delays.at_rest(partition.number):
                     partition.trim_to(floor)
@@ -81,7 +93,7 @@ class TopicRetention:
     def others_done(self, topic: Topic, partition: Partition) -> int:
         """Below it nobody who is no queue group needs a message of a topic that keeps what is not
         consumed: neither streams, nor those that it waits for, nor the deduplication."""
-        floors = self._waited_for(topic, partition)
+        floors = self.waited_for(topic, partition)
         if self.streams is not None:
             floors += self.streams.floors(topic.name, partition.number, partition.log.start)
         return min([*floors, self.window_start(topic, partition)])
@@ -91,10 +103,11 @@ class TopicRetention:
         of the window by the messages that have them."""
         if not self._catalog.uses_dedup(topic.name):
             return partition.log.end
-        since_us = self._clock.wall_ns() // 1000 - topic.settings.dedup_window_ms * 1000
+        window_us = self._catalog.dedup_window_ms(topic.name) * 1000
+        since_us = self._clock.wall_ns() // 1000 - window_us
         return partition.log.find(since_us)
 
-    def _waited_for(self, topic: Topic, partition: Partition) -> list[int]:
+    def waited_for(self, topic: Topic, partition: Partition) -> list[int]:
         """Where the groups stand that this topic's retention waits for, such as an archive's."""
         names = topic.settings.retention_waits_for
         floors = [partition.stats(name).committed for name in names if name in partition.queues]
@@ -108,9 +121,10 @@ class TopicRetention:
     def _consumed(self, topic: Topic, partition: Partition) -> int:
         """Below it every group is done, in either mode; without groups nothing is.
 
-        A group that was never here but is on another partition of the topic has all to do.
+        A group that was never here but is on another partition of the topic has all to do. What
+        becomes of dead letters by themselves counts only if nobody consumes them.
         """
-        groups = {group for each in topic.partitions for group in [*each.queues]}
+        groups = set(topic.groups()) or {LETTERS_GROUP for p in topic.partitions if p.queues}
         done = [partition.stats(group).committed for group in groups]
         if self.streams is not None:
             done += self.streams.floors(topic.name, partition.number, partition.log.start)

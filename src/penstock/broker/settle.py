@@ -30,7 +30,7 @@ def settle_parts(
 
     Receipts may be of several topics if no `name` is given; leases are of that topic.
     """
-    parts = [*_by_lease(name, leases), *_by_receipt(name, receipts)]
+    parts = parts_of(name, receipts, leases)
     for part in parts:
         part.settle(settle)
     return Settling(
@@ -39,7 +39,14 @@ def settle_parts(
     )
 
 
-class _Part:
+def parts_of(
+    name: TopicName | None, receipts: Sequence[str], leases: Sequence[LeasePart]
+) -> list[NamedPart]:
+    """What is named, by the lease that it is under."""
+    return [*_by_lease(name, leases), *_by_receipt(name, receipts)]
+
+
+class NamedPart:
     """Messages of one lease, the receipts by which they were named, and what became of them."""
 
     __slots__ = ("durable", "lost", "name", "nonce", "offsets", "partition", "receipts", "refused")
@@ -85,26 +92,29 @@ class _Part:
         )
 
 
-def _by_lease(name: TopicName | None, leases: Iterable[LeasePart]) -> list[_Part]:
+def _by_lease(name: TopicName | None, leases: Iterable[LeasePart]) -> list[NamedPart]:
     parts = []
     for each in leases:
         if name is None:
             raise InvalidInput("leases are of a topic, which has to be named with them")
-        parts.append(_Part(name, each.partition, each.lease, each.offsets))
+        parts.append(NamedPart(name, each.partition, each.lease, each.offsets))
     return parts
 
 
-def _by_receipt(name: TopicName | None, receipts: Iterable[str]) -> Iterable[_Part]:
-    parts: dict[tuple[TopicName, int, int], _Part] = {}
+def _by_receipt(name: TopicName | None, receipts: Iterable[str]) -> Iterable[NamedPart]:
+    parts: dict[tuple[TopicName, int, int], NamedPart] = {}
+    topics: dict[str, TopicName] = {} if name is None else {str(name): name}
     for text in receipts:
         receipt = Receipt.parse(text)
-        topic = _topic_of(text, receipt)
-        if name is not None and topic != name:
-            raise InvalidInput(f"receipt {text!r} is of topic {receipt.topic}, not of {name}")
+        topic = topics.get(receipt.topic)
+        if topic is None:
+            topic = topics[receipt.topic] = _topic_of(text, receipt)
+            if name is not None and topic != name:
+                raise InvalidInput(f"receipt {text!r} is of topic {receipt.topic}, not of {name}")
         place = topic, receipt.partition, receipt.nonce
         part = parts.get(place)
         if part is None:
-            part = parts[place] = _Part(*place, [])
+            part = parts[place] = NamedPart(*place, [])
         assert part.offsets is not None
         part.offsets.append(receipt.offset)
         part.receipts[receipt.offset] = text

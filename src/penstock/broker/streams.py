@@ -9,18 +9,31 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.broker.journal import Journal
 from penstock.broker.progress import Progress, ProgressInbox
-from penstock.errors import GroupNotFound, InvalidInput, PenstockError, TopicNotFound
-from penstock.group import events as group_events
+from penstock.broker.stream_journal import StreamJournal
+from penstock.errors import (
+    BrokerClosed,
+    GroupNotFound,
+    InvalidInput,
+    PenstockError,
+    TopicNotFound,
+    TopicRecreated,
+)
 from penstock.group.assignment import TopicPartition
 from penstock.group.coordinator import Coordinator, Effects
-from penstock.group.events import Committed, Event, GenerationsReserved, StreamGroupState
+from penstock.group.events import (
+    Committed,
+    Event,
+    GenerationsReserved,
+    OffsetsCommitted,
+)
 from penstock.group.offsets import Bounds, lag
 from penstock.group.session import SESSION_TIMEOUT_MS, Standing
 from penstock.log.base import PartitionLog
@@ -38,9 +51,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("penstock.broker")
 
-_EVENT, _SNAPSHOT = b"\x00", b"\x01"
-_CHECKPOINT_BYTES = 4 << 20
-
 _MEMBER = "member-"  # how a name begins that was made up here
 _SECRET_BYTES = 16
 _SHOWN_CHARACTERS = 8
@@ -48,26 +58,21 @@ _SHOWN_CHARACTERS = 8
 
 class Streams:
     def __init__(self, journal: Journal, broker: Broker, inbox: ProgressInbox) -> None:
-        self._journal = journal
+        self._journal = StreamJournal(journal)
         self._inbox = inbox
         self._broker = broker
         self._lock = threading.RLock()
+        self._taking_in = threading.local()
         self._wake: dict[tuple[str, str], Callable[[], None]] = {}
-        states: dict[str, StreamGroupState] = {}
-        for entry in journal.entries():
-            if entry[:1] == _SNAPSHOT:
-                states = group_events.decode_snapshot(entry[1:])
-            else:
-                states = group_events.fold(states, [group_events.decode(entry[1:])])
+        states, is_outdated = self._journal.read()
         topics = self._topics()
-        states, split = _by_namespace(states)
         self._groups = {name: Coordinator(name, topics, state) for name, state in states.items()}
         for group in self._groups.values():
             for topic in {place.topic for place in group.committed} - topics.keys():
                 self._store(group, [group.forget_topic(topic)])  # deleted, and then a crash
-        if split:
+        if is_outdated:
             self._checkpoint()
-        journal.log.sync()  # before there is another topic of that name
+        self._journal.log.sync()  # before there is another topic of that name
 
     # What members call.
 
@@ -91,7 +96,7 @@ class Streams:
         names = [str(self._broker.topic(name).name) for name in topics]
         if member_id is None:
             member_id = f"{_MEMBER}{secrets.token_hex(_SECRET_BYTES)}"
-        self._take_in()
+        self.take_in()
         with self._lock:
             coordinator = self._groups.get(group)
             if coordinator is None:
@@ -139,7 +144,7 @@ class Streams:
         group: str,
         member_id: str,
         generation: int,
-        offsets: Mapping[TopicPartition, int],
+        offsets: Mapping[TopicPartition, int | Committed],
         number: int | None = None,
     ) -> Future[None]:
         with self._lock:
@@ -149,17 +154,73 @@ class Streams:
         self._broker.consumed({place.topic for place in offsets})
         return self._as_durable_as(offsets, stored)
 
+    # What a transaction does.
+
+    @contextmanager
+    def committing(
+        self, wanted: Sequence[tuple[str, str, int, dict[TopicPartition, int], int | None]]
+    ) -> Iterator[list[OffsetsCommitted | PenstockError]]:
+        """The events of commits by members or, of a group that has none, by nobody; or why they
+        are refused. Nothing changes meanwhile."""
+        with self._lock:
+            found: list[OffsetsCommitted | PenstockError] = []
+            for group, member_id, generation, offsets, number in wanted:
+                try:
+                    if not member_id:  # of a group whose members are none of ours
+                        coordinator = self._groups.get(group) or Coordinator(group, self._topics())
+                        found.append(coordinator.set_offsets(offsets))
+                        continue
+                    coordinator = self._group(group)
+                    found.append(coordinator.commit(member_id, generation, offsets, number=number))
+                except PenstockError as exc:
+                    found.append(exc)
+            yield found
+
+    def commit_transaction(self, number: int, events: Sequence[OffsetsCommitted]) -> None:
+        """Store what a transaction commits as one entry, unless that is here."""
+        with self._lock:
+            if not events or number <= self.transaction:
+                return
+            self._journal.append_transaction(number, events)
+            for event in events:
+                coordinator = self._groups.get(event.group)
+                if coordinator is None:
+                    coordinator = Coordinator(event.group, self._topics())
+                    self._groups[event.group] = coordinator
+                coordinator.apply(event)
+        self._broker.consumed({place.topic for event in events for place in event.offsets})
+
+    @property
+    def transaction(self) -> int:
+        """The number of the last transaction that is stored here."""
+        return self._journal.transaction
+
+    @property
+    def log(self) -> PartitionLog:
+        return self._journal.log
+
     # What operators call.
 
-    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> Future[None]:
-        """Set positions from outside, also of a group that does not exist yet."""
+    def set_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, int | Committed],
+        incarnations: Mapping[str, str] = MappingProxyType({}),
+    ) -> Future[None]:
+        """Set positions from outside, also of a group that does not exist yet. TopicRecreated if a
+        topic is another one than that whose incarnation is given."""
         _check_namespace(group, [parse_topic(place.topic) for place in offsets])
-        self._take_in()  # or it would undo this later
+        self.take_in()  # or it would undo this later
         with self._lock:
+            for topic, meant in incarnations.items():
+                if not self._is_still(topic, meant):
+                    raise TopicRecreated(topic)
             coordinator = self._groups.get(group) or Coordinator(group, self._topics())
             event = coordinator.set_offsets(offsets)
             self._groups[group] = coordinator
-            return self._as_durable_as(offsets, self._store(coordinator, [event]))
+            stored = self._store(coordinator, [event])
+        self._broker.consumed({place.topic for place in offsets})
+        return self._as_durable_as(offsets, stored)
 
     def delete(self, group: str) -> None:
         with self._lock:
@@ -169,7 +230,7 @@ class Streams:
 
     def groups(self, namespace: str | None = None) -> list[str]:
         """Those of a namespace, by their own names; or all, as `stream_group` writes them."""
-        self._take_in()
+        self.take_in()
         with self._lock:
             names = sorted(self._groups)
         if namespace is None:
@@ -182,22 +243,28 @@ class Streams:
             coordinator = self._groups.get(group)
             return coordinator is not None and member_id in coordinator.members
 
+    def has_members(self, group: str) -> bool:
+        with self._lock:
+            coordinator = self._groups.get(group)
+            return coordinator is not None and bool(coordinator.members)
+
     def describe(self, group: str) -> StreamGroup:
-        self._take_in()
+        self.take_in()
         with self._lock:
             coordinator = self._group(group)
             topics = {p.topic for p in coordinator.committed}
             topics.update(t for s in coordinator.members.values() for t in s.subscriptions)
-        logs = self._logs(topics)
+        bounds = self._bounds(topics)
         with self._lock:
             coordinator = self._group(group)
             committed = dict(coordinator.committed)
-            bounds = {place: Bounds(log.start, log.end) for place, log in logs.items()}
             members: dict[str, list[TopicPartition]] = {
                 _shown(member_id): [] for member_id in coordinator.members
             }
             for partition, claim in sorted(coordinator.claims.items()):
                 members[_shown(claim.member_id)].append(partition)
+            clock = self._broker.clock
+            began_us = clock.wall_ns() // 1000 - clock.monotonic_ns() // 1000
             return StreamGroup(
                 group=parse_stream_group(group)[1],
                 phase=coordinator.phase,
@@ -205,28 +272,36 @@ class Streams:
                 members=members,
                 committed={p: c.offset for p, c in committed.items()},
                 lag=lag(committed, bounds),
+                heartbeats={
+                    _shown(member_id): began_us + session.heard_ns // 1000
+                    for member_id, session in coordinator.members.items()
+                },
             )
 
-    def committed(self, group: str) -> dict[TopicPartition, Committed]:
-        self._take_in()
+    def committed(self, group: str, *, must_exist: bool = False) -> dict[TopicPartition, Committed]:
+        self.take_in()
         with self._lock:
-            coordinator = self._groups.get(group)
+            coordinator = self._group(group) if must_exist else self._groups.get(group)
             return dict(coordinator.committed) if coordinator else {}
 
     def floors(self, name: TopicName, partition: int, start: int) -> list[int]:
         """Below which each group of a topic is done with a partition: `start` if it never was."""
+        self.take_in()
+        return [each.get(partition, start) for each in self.positions(name).values()]
+
+    def positions(self, name: TopicName) -> dict[str, dict[int, int]]:
+        """Where each group of a topic goes on, on the partitions where it has committed."""
         topic = str(name)
-        found: list[int] = []
-        self._take_in()
+        found: dict[str, dict[int, int]] = {}
         with self._lock:
             for group in self._groups.values():
-                committed = group.committed.get(TopicPartition(topic, partition))
-                if committed is not None:
-                    found.append(committed.offset)
-                elif any(place.topic == topic for place in group.committed) or any(
-                    topic in member.subscriptions for member in group.members.values()
-                ):
-                    found.append(start)
+                committed = {
+                    place.partition: at.offset
+                    for place, at in group.committed.items()
+                    if place.topic == topic
+                }
+                if committed or any(topic in m.subscriptions for m in group.members.values()):
+                    found[parse_stream_group(group.group)[1]] = committed
         return found
 
     # What the broker calls.
@@ -266,7 +341,7 @@ class Streams:
             for coordinator in self._groups.values():
                 self._carry_out_alone(coordinator, coordinator.expire(now_ns))
             deadlines = [coordinator.next_deadline() for coordinator in self._groups.values()]
-            if self._journal.bytes_since_checkpoint > _CHECKPOINT_BYTES:
+            if self._journal.is_long:
                 self._checkpoint()
         return min((d for d in deadlines if d is not None), default=None)
 
@@ -280,15 +355,26 @@ class Streams:
                 wake()
             self._journal.close()
 
-    def _take_in(self) -> None:
+    def take_in(self) -> None:
         """Believe what others left in the folder about how far they are. The lock is not held,
-        because topics may have to be opened for it."""
+        because topics may have to be opened for it; those ask again, and get what is known."""
+        if getattr(self._taking_in, "here", False):
+            return
+        self._taking_in.here = True
+        try:
+            self._take_in()
+        finally:
+            self._taking_in.here = False
+
+    def _take_in(self) -> None:
         for name, progress in self._inbox.waiting():
             try:
                 logs = self._logs(progress.offsets)
                 with self._lock:
                     self._set_progress(progress, logs)
                     self._journal.log.sync()  # the file is the only other place where it stands
+            except BrokerClosed:
+                return  # the next start takes it in
             except PenstockError as exc:
                 _logger.warning("progress of group %s is not taken in: %s", progress.group, exc)
                 if exc.retriable:
@@ -304,6 +390,21 @@ class Streams:
                     found[TopicPartition(topic, partition.number)] = partition.log
         return found
 
+    def _bounds(self, topics: Iterable[str]) -> dict[TopicPartition, Bounds]:
+        """What the partitions of those topics hold, whether or not these are open. The lock is not
+        held."""
+        found: dict[TopicPartition, Bounds] = {}
+        for topic in topics:
+            with suppress(TopicNotFound, InvalidInput):
+                name = parse_topic(topic)
+                if self._broker.is_open(name):
+                    for place, log in self._logs([topic]).items():
+                        found[place] = Bounds(log.start, log.end)
+                else:
+                    for each in self._broker.stats(name).partitions:
+                        found[TopicPartition(topic, each.partition)] = Bounds(each.start, each.end)
+        return found
+
     # The lock is held.
 
     def _set_progress(
@@ -312,6 +413,7 @@ class Streams:
         offsets = {
             place: min(offset, logs[place].end)
             for topic, each in progress.offsets.items()
+            if self._is_still(topic, progress.incarnations.get(topic))
             for place, offset in ((TopicPartition(topic, p), o) for p, o in each.items())
             if place in logs
         }
@@ -322,6 +424,14 @@ class Streams:
             event = coordinator.set_offsets(some)
             self._groups[group] = coordinator
             self._store(coordinator, [event])
+
+    def _is_still(self, topic: str, incarnation: str | None) -> bool:
+        """Whether a topic is the one that is meant. If it is deleted after this, what is stored of
+        it meanwhile is forgotten: that takes the lock too."""
+        try:
+            return incarnation in (None, self._broker.incarnation(parse_topic(topic)))
+        except (TopicNotFound, InvalidInput):
+            return incarnation is None
 
     def _group(self, group: str) -> Coordinator:
         try:
@@ -355,14 +465,14 @@ class Streams:
     def _store(self, coordinator: Coordinator, events: Iterable[Event]) -> Future[None]:
         durable: Future[None] = Future()
         for event in events:
-            durable = self._journal.append(_EVENT + group_events.encode(event))
+            durable = self._journal.append(event)
             coordinator.apply(event)
             if isinstance(event, GenerationsReserved):
                 self._journal.log.sync()  # or they would be handed out again after a power cut
         return durable
 
     def _as_durable_as(
-        self, offsets: Mapping[TopicPartition, int], stored: Future[None]
+        self, offsets: Iterable[TopicPartition], stored: Future[None]
     ) -> Future[None]:
         """Positions last as long as the messages of the most careful topic among them."""
         for topic in {place.topic for place in offsets}:
@@ -373,7 +483,7 @@ class Streams:
 
     def _checkpoint(self) -> None:
         states = {name: coordinator.state for name, coordinator in self._groups.items()}
-        self._journal.checkpoint(_SNAPSHOT + group_events.encode_snapshot(states))
+        self._journal.checkpoint(states)
 
     def _topics(self) -> dict[str, int]:
         return self._broker.partition_counts()
@@ -398,18 +508,3 @@ def _shown(member_id: str) -> str:
     if secret == member_id or len(secret) != 2 * _SECRET_BYTES:
         return member_id
     return _MEMBER + secret[:_SHOWN_CHARACTERS]
-
-
-def _by_namespace(states: dict[str, StreamGroupState]) -> tuple[dict[str, StreamGroupState], bool]:
-    """Groups of a folder in which a name meant one group for all namespaces: now it means one in
-    each whose topics it has read. Whether there were such."""
-    found: dict[str, StreamGroupState] = {}
-    for name, state in states.items():
-        namespace, group = parse_stream_group(name)
-        places = {place: parse_topic(place.topic).namespace for place in state.offsets}
-        for where in {*places.values()} or {namespace}:
-            offsets = {p: state.offsets[p] for p, its in places.items() if its == where}
-            found[stream_group(group, where)] = StreamGroupState(
-                state.generations_reserved, offsets
-            )
-    return found, found.keys() != states.keys()

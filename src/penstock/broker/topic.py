@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, pairwise
 from typing import TypeAlias
 
 import mmh3
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from penstock.broker.journal import journal_config
 from penstock.broker.partition import Partition
 from penstock.broker.partition_order import PartitionOrder
+from penstock.broker.topic_dedup import TopicDedup, waiting_at, with_dedup_ids
 from penstock.broker.topic_delays import TopicDelays
 from penstock.broker.waiters import Waiters
 from penstock.clock import Clock
 from penstock.config import LogConfig
-from penstock.delivery.dedup import DedupWindow
+from penstock.delivery.dedup import Original
 from penstock.delivery.offsets import Int64s, Offsets
 from penstock.delivery.producers import Duplicate
 from penstock.errors import InvalidInput, PartitionNotFound
 from penstock.log.base import DONE, Appended
 from penstock.model.names import TopicName, dedup_names
-from penstock.model.published import CallId, Placed, ProducerSequence, place, place_of
+from penstock.model.published import CallId, Placed, ProducerSequence, place_of
 from penstock.model.settings import TopicSettings
 from penstock.record.batch import Batch
 from penstock.record.schema import BITS
 from penstock.record.writing import check_frame, check_messages
 
-DEDUP_HEADER = "penstock-dedup-id"
 PARTITION_MISSING = "an idempotent producer numbers messages by partition: name it"
 
 SPREAD_ROWS = 1000
@@ -56,14 +55,16 @@ class Topic:
         self.delays = delays
         self.waiters = Waiters()
         self.partition_order = PartitionOrder()
-        self.dedup: DedupWindow | None = None
+        self.dedup = TopicDedup(settings, clock)
         self.plan_retention: Callable[[], None] = lambda: None
         """Set by the broker: retention is to have a look within a minute or so."""
         self.retention_is_planned = False
-        self._dedup_lock = threading.Lock()
+        self._settled_callbacks: dict[object, Callable[[], None]] = {}
         self._turn = count()
         self._clock = clock
-        self._watch_settling()
+        self.takes_values = False
+        """Whether a message that is a value and no more is appended as it is."""
+        self._follow_settings()
 
     def partition(self, number: int) -> Partition:
         partitions = self.partitions
@@ -84,74 +85,77 @@ class Topic:
         call: CallId | None = None,
     ) -> list[Placed]:
         """Append messages to their partitions: the one named, that of their key, or the next."""
-        batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
+        if self.settings.ttl_ms is not None:
+            batch = self.with_ttl(batch, self._clock.wall_ns() // 1000)
         if producer is not None:
             return [self._append_idempotent(batch, partition, producer)]
-        parts = self._split(batch, partition, call)
+        parts = self.split(batch, partition, call)
         if len(parts) > 1:
             self._check_whole(batch, parts)
-        if call is None:
-            placed = [
-                _placed(number, rows, self.partitions[number].append(part))
-                for number, rows, part in parts
-            ]
-        else:
-            placed = [
-                _placed(number, rows, self.partitions[number].append_once(part, call))
-                for number, rows, part in parts
-            ]
-        self._news()
+        placed = []
+        for number, rows, part in parts:
+            target = self.partitions[number]
+            at = target.append(part) if call is None else target.append_once(part, call)
+            placed.append(Placed(number, rows, at.first_offset, at.ulid, at.durable))
+        self.news()
         return placed
 
-    def redrive(self, batch: Batch, group: str | None) -> None:
+    def publish_value(self, value: bytes) -> tuple[int, Appended]:
+        """The same of one message that is a value and no more, where `takes_values`: the partition
+        that it went to, and where it is there."""
+        partitions = self.partitions
+        number = next(self._turn) % len(partitions) if len(partitions) > 1 else 0
+        appended = partitions[number].append_value(value)
+        self.news()
+        return number, appended
+
+    def route(self, key: bytes | None, call: CallId) -> int:
+        """The partition to which the message of a call goes."""
+        if len(self.partitions) == 1:
+            return 0
+        return self.split(Batch.build([b""], keys=[key]), None, call)[0][0]
+
+    def redrive(self, batch: Batch, group: str | None) -> list[Placed]:
         """Append messages that failed before, for one group alone or, with None, for all."""
         if group is None:
-            self.publish(batch)
-            return
-        batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
-        parts = self._split(batch, None)
+            return self.publish(batch)
+        batch = self.with_ttl(batch, self._clock.wall_ns() // 1000)
+        parts = self.split(batch, None)
         if len(parts) > 1:
             self._check_whole(batch, parts)
-        for number, _, part in parts:
-            self.partitions[number].append_redriven(part, group)
-        self._news()
+        placed = [
+            _placed(number, rows, self.partitions[number].append_redriven(part, group))
+            for number, rows, part in parts
+        ]
+        self.news()
+        return placed
 
     def publish_once(
-        self, batch: Batch, ids: Sequence[str | bytes | None], partition: int | None = None
+        self,
+        batch: Batch,
+        ids: Sequence[str | bytes | None],
+        partition: int | None = None,
+        window_ms: int = 0,
     ) -> list[Placed]:
-        """Append those messages whose id was not seen within the window."""
+        """Append those messages whose id is not remembered; `window_ms` says for how long these
+        are to be, 0: for the topic's window."""
         names = dedup_names(ids, len(batch))
-        batch = self._with_ttl(batch, self._clock.wall_ns() // 1000)
-        batch = with_dedup_ids(batch, names)
-        with self._dedup_lock:
-            now_ns = self._clock.monotonic_ns()
-            window = self._window()
-            sifted = window.sift(names, now_ns)
-            where: dict[int, tuple[int, int, int, Future[None]]] = {}
-            if sifted.new:
-                chosen = batch if len(sifted.new) == len(batch) else batch.take(sifted.new)
-                parts = self._split(chosen, partition)
-                if len(parts) > 1:
-                    self._check_whole(chosen, parts)
-                for number, rows, part in parts:
-                    appended = self.partitions[number].append(part)
-                    first = place(number, appended.first_offset)
-                    places = range(first, first + len(part))
-                    window.record([names[sifted.new[row]] for row in rows], places, now_ns)
-                    for nth, row in enumerate(rows):
-                        offset, ulid = appended.first_offset + nth, appended.ulid + nth
-                        where[sifted.new[row]] = (number, offset, ulid, appended.durable)
-        self._news()
-        placed = [Placed(p, [row], o, ulid, d) for row, (p, o, ulid, d) in where.items()]
-        for row, at in sifted.known.items():
-            number, offset = place_of(at)
-            self.partitions[number].confirm(offset)
-            ulid = self._ulid_at(number, offset)
-            placed.append(Placed(number, [row], offset, ulid, DONE, duplicate=True))
-        for row, first in sifted.repeated.items():
-            number, offset, ulid, durable = where[first]
-            placed.append(Placed(number, [row], offset, ulid, durable, duplicate=True))
-        return sorted(placed, key=lambda p: p.rows[0])
+        batch = self.with_ttl(batch, self._clock.wall_ns() // 1000)
+
+        def store(chosen: Batch, _: Sequence[int]) -> Iterator[Placed]:
+            parts = self.split(chosen, partition)
+            if len(parts) > 1:
+                self._check_whole(chosen, parts)
+            for number, rows, part in parts:
+                yield _placed(number, rows, self.partitions[number].append(part))
+
+        batch = with_dedup_ids(batch, names, window_ms)
+        stored, known = self.dedup.store(batch, names, window_ms, store, delayed=False)
+        self.news()
+        if not known and len(stored) == 1:
+            return stored
+        stored += [self._original(row, original) for row, original in known.items()]
+        return sorted(stored, key=_first_row)
 
     def delay(
         self,
@@ -162,43 +166,47 @@ class Topic:
     ) -> list[Placed]:
         """Keep messages until they fall due, each in its partition; where they wait. Their TTL
         counts from then on."""
-        batch = self._with_ttl(batch, deliver_at_us)
-        parts = self._split(batch, partition, call)
-        if len(parts) > 1:
-            self._check_whole(batch, parts)
-        placed = []
-        for number, rows, part in parts:
+        return list(self._delay_parts(batch, deliver_at_us, partition, call))
+
+    def delay_once(
+        self,
+        batch: Batch,
+        deliver_at_us: int | Int64s,
+        ids: Sequence[str | bytes | None],
+        partition: int | None,
+        window_ms: int = 0,
+    ) -> list[Placed]:
+        """The same of those messages whose id is not remembered."""
+        names = dedup_names(ids, len(batch))
+
+        def store(chosen: Batch, rows: Sequence[int]) -> Iterator[Placed]:
             at_us = deliver_at_us
-            if len(parts) > 1 and not isinstance(at_us, int):
+            if len(rows) < len(batch) and not isinstance(at_us, int):
                 at_us = np.asarray(at_us)[rows]
-            placed.append(_placed(number, rows, self.delays.add(number, part, at_us, call)))
-        return placed
+            return self._delay_parts(chosen, at_us, partition)
+
+        batch = with_dedup_ids(batch, names, window_ms)
+        stored, known = self.dedup.store(batch, names, window_ms, store, delayed=True)
+        stored = [self._with_due(each) if each.duplicate else each for each in stored]
+        stored += [self._original(row, original, delayed=True) for row, original in known.items()]
+        return sorted(stored, key=_first_row)
+
+    def cancel(self, id_: str) -> bool:
+        """Forget a delayed message that is not due yet; False if it is gone already."""
+        return self.dedup.cancel(lambda: self.delays.cancel(id_))
 
     def move_due(self) -> int:
         """Bring what fell due to its partition."""
-        return self.delays.move_due(self._news)
+        return self.delays.move_due(self.news)
 
-    def rebuild_dedup(self) -> None:
+    def rebuild_dedup(self, longest_window_ms: int) -> None:
         """Remember again what was published within the window, after a restart."""
-        window = self._window()
-        wall_us = self._clock.wall_ns() // 1000
-        now_ns = self._clock.monotonic_ns()
-        since_us = wall_us - self.settings.dedup_window_ms * 1000
-        for partition in self.partitions:
-            offset = partition.log.find(since_us)
-            while offset < partition.log.end:
-                read = partition.log.read(offset)
-                for batch in read:
-                    if batch.columns & BITS["headers"]:
-                        seen = [m for m in batch.messages() if m.headers.get(DEDUP_HEADER)]
-                        places = [place(partition.number, m.offset) for m in seen]
-                        window.record([m.headers[DEDUP_HEADER] for m in seen], places, now_ns)
-                offset = read.next_offset
+        self.dedup.rebuild(self.partitions, self.delays, longest_window_ms)
 
     def change(self, settings: TopicSettings, log_config: LogConfig) -> None:
         """Go on with other settings, from the next message on."""
         self.settings = settings
-        self._watch_settling()
+        self._follow_settings()
         logs = [*self.delays.logs(), *((p.log, p.journal.log) for p in self.partitions)]
         for pair in logs:
             for log, config in zip(pair, (log_config, journal_config(log_config)), strict=True):
@@ -207,8 +215,8 @@ class Topic:
                     log.sync()  # a commit that was planned for later is not waited for
         for partition in self.partitions:
             partition.set_policy(settings.policy())
-        if self.dedup is not None:
-            self.dedup.window_ns = settings.dedup_window_ms * 1_000_000
+            partition.traces.sample(settings.trace_sample)
+        self.dedup.change(settings)
 
     def sync(self) -> None:
         """Messages, what became of them, and delays: all that is here lasts from now on."""
@@ -220,10 +228,12 @@ class Topic:
                 log.sync()
 
     def checkpoint(self) -> None:
-        """Write down the state of every partition, so that the next start is quick."""
-        self.delays.ordered()
-        for partition in self.partitions:
-            partition.checkpoint()
+        """Write down the state of partitions, so that the next start is quick."""
+        slow = [partition for partition in self.partitions if not partition.starts_quickly()]
+        if slow:
+            self.delays.ordered()
+            for partition in slow:
+                partition.checkpoint()
 
     def close(self) -> None:
         self.delays.close()
@@ -241,6 +251,26 @@ class Topic:
         self._watch(partition)
         self.partitions.append(partition)
 
+    def on_settled(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when a group is done with messages or gives them back; returns how to stop
+        that. One that gives up by itself, when a lease runs out, is not told of."""
+        ticket = object()
+        self._settled_callbacks = {**self._settled_callbacks, ticket: callback}
+        self._watch_settling()
+
+        def stop() -> None:
+            self._settled_callbacks = {
+                each: call for each, call in self._settled_callbacks.items() if each is not ticket
+            }
+            self._watch_settling()
+
+        return stop
+
+    def _follow_settings(self) -> None:
+        settings = self.settings
+        self.takes_values = settings.schema_check == "none" and settings.ttl_ms is None
+        self._watch_settling()
+
     def _watch_settling(self) -> None:
         for partition in self.partitions:
             self._watch(partition)
@@ -252,6 +282,7 @@ class Topic:
             settings.in_flight_max is not None
             or settings.ordered_by_key
             or settings.retention_mode == "consumed"
+            or bool(self._settled_callbacks)
         )
         partition.on_settled = self._settled if matters else None
 
@@ -261,19 +292,17 @@ class Topic:
             self.waiters.notify()  # what waited for room, or for its key, may go now
         if settings.retention_mode == "consumed":
             self.tend()
+        for callback in self._settled_callbacks.values():
+            callback()
 
-    def _news(self) -> None:
+    def news(self) -> None:
         """There is more to read."""
-        self.waiters.notify()
+        if self.waiters.callbacks:
+            self.waiters.notify()
         if not self.retention_is_planned:
             self.tend()
 
-    def _window(self) -> DedupWindow:
-        if self.dedup is None:
-            self.dedup = DedupWindow(self.settings.dedup_window_ms * 1_000_000)
-        return self.dedup
-
-    def _with_ttl(self, batch: Batch, from_us: int | Int64s) -> Batch:
+    def with_ttl(self, batch: Batch, from_us: int | Int64s) -> Batch:
         if self.settings.ttl_ms is None:
             return batch
         return batch.expiring(from_us + self.settings.ttl_ms * 1000)
@@ -284,15 +313,53 @@ class Topic:
         if partition is None:
             raise InvalidInput(PARTITION_MISSING)
         target = self.partition(partition)
-        outcome = target.append_idempotent(batch, producer.id, producer.epoch, producer.sequence)
+        outcome = target.append_idempotent(
+            batch, producer.id, producer.epoch, producer.sequence, wraps=producer.wraps
+        )
         rows = range(len(batch))
         if isinstance(outcome, Duplicate):
             offset = -1 if outcome.offset is None else outcome.offset
             target.confirm(offset)
             ulid = self._ulid_at(partition, offset)
             return Placed(partition, rows, offset, ulid, DONE, duplicate=True)
-        self._news()
+        self.news()
         return _placed(partition, rows, outcome)
+
+    def _delay_parts(
+        self,
+        batch: Batch,
+        deliver_at_us: int | Int64s,
+        partition: int | None,
+        call: CallId | None = None,
+    ) -> Iterator[Placed]:
+        batch = self.with_ttl(batch, deliver_at_us)
+        parts = self.split(batch, partition, call)
+        if len(parts) > 1:
+            self._check_whole(batch, parts)
+        for number, rows, part in parts:
+            at_us = deliver_at_us
+            if len(parts) > 1 and not isinstance(at_us, int):
+                at_us = np.asarray(at_us)[rows]
+            yield _placed(number, rows, self.delays.add(number, part, at_us, call))
+
+    def _original(self, row: int, original: Original, *, delayed: bool = False) -> Placed:
+        """What is told about a message whose id another one had before. `delayed`: it would have
+        waited, so that it is told when that one falls due."""
+        waiting = waiting_at(original)
+        if waiting is None:
+            number, offset = place_of(original.place)
+            self.partitions[number].confirm(offset)
+            return Placed(number, [row], offset, original.ulid, DONE, duplicate=True)
+        number, offset = waiting
+        delays = self.delays.of(number)
+        delays.confirm(offset)
+        due_us = delays.due_us(offset) if delayed else 0
+        return Placed(number, [row], -1, original.ulid, DONE, True, due_us)
+
+    def _with_due(self, repeated: Placed) -> Placed:
+        """Of a message that repeats one of the same call: when that falls due."""
+        due_us = self.delays.of(repeated.partition).due_us(repeated.first_offset)
+        return msgspec.structs.replace(repeated, deliver_at_us=due_us)
 
     def _ulid_at(self, number: int, offset: int) -> int:
         """The id of a message that was stored before; 0 if it is gone."""
@@ -312,9 +379,7 @@ class Topic:
         for _, _, part in parts:
             check_frame(part)
 
-    def _split(
-        self, batch: Batch, partition: int | None, call: CallId | None = None
-    ) -> list[_Part]:
+    def split(self, batch: Batch, partition: int | None, call: CallId | None = None) -> list[_Part]:
         """The messages of each partition, with their rows in the batch. A call that is made again
         goes where it went before."""
         rows = range(len(batch))
@@ -362,11 +427,6 @@ def check_partition(name: TopicName, number: object, partitions: int) -> None:
         raise PartitionNotFound(str(name), number, partitions)
 
 
-def with_dedup_ids(batch: Batch, names: Sequence[bytes | None]) -> Batch:
-    """Messages as they are stored: with their deduplication ids."""
-    return batch.with_headers([{DEDUP_HEADER: name} if name else {} for name in names])
-
-
 def moved_ids(partition: Partition) -> list[pa.Array]:
     """The ids of delayed messages that a partition got since its last checkpoint."""
     found: list[pa.Array] = []
@@ -379,3 +439,7 @@ def moved_ids(partition: Partition) -> list[pa.Array]:
 
 def _placed(number: int, rows: range | list[int], appended: Appended) -> Placed:
     return Placed(number, rows, appended.first_offset, appended.ulid, appended.durable)
+
+
+def _first_row(placed: Placed) -> int:
+    return placed.rows[0]

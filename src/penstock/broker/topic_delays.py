@@ -6,6 +6,7 @@ were any before, so that a topic without any has no file for them.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,9 +16,13 @@ from penstock.broker.partition import Partition
 from penstock.delivery.offsets import Int64s
 from penstock.log.base import Appended, PartitionLog
 from penstock.model.messages import DelayedMessage
-from penstock.model.published import CallId, parse_delayed_id, place_of
+from penstock.model.published import CallId, place_of
 from penstock.model.stats import DelayStats
-from penstock.record.batch import Batch
+from penstock.record.batch import Batch, Message
+from penstock.record.schema import parse_ulid
+
+_EARLIER_ID = re.compile(r"[0-9]{1,19}-[0-9A-Za-z]{26}")
+"""As ids were given out by earlier versions: with the place where the message waits."""
 
 
 class TopicDelays:
@@ -57,11 +62,16 @@ class TopicDelays:
     ) -> Appended:
         return self.of(number).add(batch, deliver_at_us, call)
 
-    def cancel(self, id_: str) -> bool:
-        """Forget a message that is not due yet; False if it is gone already."""
-        number, offset, ulid = parse_delayed_id(id_)
-        delays = self._delays.get(number)
-        return delays is not None and delays.cancel(offset, ulid, id_)
+    def cancel(self, id_: str) -> Message | None:
+        """Forget a message that is not due yet; None if it is gone already."""
+        if _EARLIER_ID.fullmatch(id_ if isinstance(id_, str) else ""):
+            id_ = id_.partition("-")[2]
+        ulid = parse_ulid(id_)
+        for delays in self._delays.values():
+            message = delays.cancel(ulid)
+            if message is not None:
+                return message
+        return None
 
     def pending(
         self, after: int, limit: int, bytes_max: int | None = None
@@ -90,9 +100,7 @@ class TopicDelays:
         return min((each for each in deadlines if each is not None), default=None)
 
     def stats(self) -> DelayStats:
-        each = [delays.stats() for delays in self._delays.values()]
-        due_us = [stats.next_due_us for stats in each if stats.next_due_us is not None]
-        return DelayStats(sum(stats.pending for stats in each), min(due_us, default=None))
+        return sum_of([delays.stats() for delays in self._delays.values()])
 
     def purge(self) -> int:
         """Cancel everything that waits."""
@@ -121,3 +129,15 @@ class TopicDelays:
     def close(self) -> None:
         for delays in self._delays.values():
             delays.close()
+
+
+def sum_of(each: Sequence[DelayStats]) -> DelayStats:
+    """Of several partitions, or topics, together."""
+    due_us = [stats.next_due_us for stats in each if stats.next_due_us is not None]
+    return DelayStats(
+        sum(stats.pending for stats in each),
+        min(due_us, default=None),
+        delivered=sum(stats.delivered for stats in each),
+        cancelled=sum(stats.cancelled for stats in each),
+        expired=sum(stats.expired for stats in each),
+    )

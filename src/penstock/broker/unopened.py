@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.broker.activity import Activity, Rest
+from penstock.broker.alarms import next_alarm_us
 from penstock.broker.delays import RECHECK_NS
 from penstock.broker.retention import TopicRetention
 from penstock.broker.topic import Topic
@@ -40,9 +41,16 @@ class UnopenedTopics:
         self._activity.opened(name)
         self._resting.pop(name, None)
 
+    def may_have_delays(self, name: TopicName) -> bool:
+        """Whether messages may wait in a topic that is not open."""
+        rest = self._resting.get(name)  # first: who opens it notes it as active before it is gone
+        return self._activity.is_active(name) or (
+            rest is not None and rest.delay_due_us is not None
+        )
+
     def rest(self, topic: Topic, retention: TopicRetention) -> None:
         """Close a topic that nobody uses any more. If that fails it counts as active."""
-        rest = _rest_of(topic, retention)
+        rest = _rest_of(topic, retention, self._broker.clock.wall_ns() // 1000)
         topic.close()
         if rest is not None:
             self._activity.rested(topic.name, rest)
@@ -57,7 +65,7 @@ class UnopenedTopics:
     # For the housekeeper.
 
     def _open_next(self, now_ns: int) -> int | None:
-        """One at a time, so that whoever uses a topic meanwhile does not wait for all of them."""
+        """One at a time, so that a call on a topic does not wait for all of them."""
         if not self._to_open:
             return None
         name = self._to_open.popleft()
@@ -105,14 +113,15 @@ class UnopenedTopics:
         return True
 
 
-def _rest_of(topic: Topic, retention: TopicRetention) -> Rest | None:
+def _rest_of(topic: Topic, retention: TopicRetention, now_us: int) -> Rest | None:
     """When a topic has something to do by itself; None: it may have at any time."""
     if not all(partition.is_at_rest() for partition in topic.partitions):
         return None
     retention_due_us = retention.next_due_us(topic)
     if topic.retention_is_planned and not retention.is_by_age_alone(topic):
         retention_due_us = 0
-    return Rest(topic.delays.stats().next_due_us, retention_due_us)
+    due_us = _earliest((retention_due_us, next_alarm_us(topic, retention, now_us)))
+    return Rest(topic.delays.stats().next_due_us, due_us)
 
 
 def _earliest(due_us: Iterable[int | None]) -> int | None:

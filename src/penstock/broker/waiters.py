@@ -10,27 +10,25 @@ class Waiters:
     """Callbacks that are called from whichever thread has news; they must be short."""
 
     def __init__(self) -> None:
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        self.callbacks: dict[int, Callable[[], None]] = {}
         self._lock = threading.Lock()
         self._next = 0
 
     def __len__(self) -> int:
-        return len(self._callbacks)
+        return len(self.callbacks)
 
     def add(self, callback: Callable[[], None]) -> int:
         with self._lock:
             self._next += 1
-            self._callbacks[self._next] = callback
+            self.callbacks[self._next] = callback
             return self._next
 
     def remove(self, ticket: int) -> None:
         with self._lock:
-            self._callbacks.pop(ticket, None)
+            self.callbacks.pop(ticket, None)
 
     def notify(self) -> None:
-        if not self._callbacks:
-            return
         with self._lock:
-            callbacks = list(self._callbacks.values())
+            callbacks = list(self.callbacks.values())
         for callback in callbacks:
             callback()

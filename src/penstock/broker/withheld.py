@@ -31,19 +31,23 @@ class Redriven:
     """Messages that were sent back to one group each, by the hash of its name."""
 
     def __init__(self) -> None:
-        self._of: dict[int, Offsets] = {}
+        self.by_group: dict[int, Offsets] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._of)
+        return bool(self.by_group)
 
     def add(self, group_hash: int, offsets: Offsets) -> None:
-        self._of[group_hash] = self._of.get(group_hash, EMPTY) | offsets
+        self.by_group[group_hash] = self.by_group.get(group_hash, EMPTY) | offsets
+
+    def only_for(self, group: str) -> Offsets:
+        """What only this group gets."""
+        return self.by_group.get(group_hash(group), EMPTY)
 
     def not_for(self, group: str | None) -> Offsets:
         """What a queue group passes over or, with None, everybody who is none."""
         own = None if group is None else group_hash(group)
         passed_over = EMPTY
-        for each, offsets in self._of.items():
+        for each, offsets in self.by_group.items():
             if each != own:
                 passed_over |= offsets
         return passed_over
@@ -51,13 +55,15 @@ class Redriven:
     def keep_between(self, start: int, end: int) -> None:
         """The log holds these offsets."""
         held = Offsets.run(start, end)
-        self._of = {each: left for each, its in self._of.items() if (left := its & held).count}
+        self.by_group = {
+            each: left for each, its in self.by_group.items() if (left := its & held).count
+        }
 
     def snapshot(self) -> dict[int, Offsets]:
-        return dict(self._of)
+        return dict(self.by_group)
 
     def restore(self, snapshot: Mapping[int, Offsets]) -> None:
-        self._of = dict(snapshot)
+        self.by_group = dict(snapshot)
 
 
 def sent_back_to(group: str) -> FrameProducer:

@@ -21,6 +21,8 @@ from penstock.client.folder.link import FolderLink
 from penstock.client.http.connect import HttpConfig
 from penstock.client.local_link import LocalLink
 from penstock.model.names import TopicName
+from tests.integration.broker.grpc_door import connect_grpc
+from tests.integration.broker.socket_door import connect_socket
 from tests.integration.server.running import RunningServer
 
 ANSWER_S_MAX = 60
@@ -101,6 +103,28 @@ class RemoteDoor:
         return len(self._server.door.polls)
 
 
+class GrpcDoor(RemoteDoor):
+    """A server on the broker, and a client that reaches it over gRPC."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker = broker
+        created = broker.config.auto_create
+        self._server = RunningServer(broker, auto_create=created, grpc="127.0.0.1:0")
+        listener = self._server.server.grpc
+        assert listener is not None
+        url, port = self._server.url, listener.port
+        self.client = connect_grpc(url, port, namespace, QUICK, broker.clock)
+
+
+class SocketDoor(RemoteDoor):
+    """A server on the broker, and a client that talks to it over a WebSocket."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker = broker
+        self._server = RunningServer(broker, auto_create=broker.config.auto_create)
+        self.client = connect_socket(self._server.url, namespace, QUICK, broker.clock)
+
+
 class AsyncRemoteDoor(AsyncDoor):
     """The same with the client for asyncio."""
 
@@ -173,11 +197,11 @@ class Blocking:
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._target, name)
         if not inspect.ismethod(attribute):
-            return attribute
+            return self._answer(attribute)
 
         def method(*args: Any, **kwargs: Any) -> Any:
             kwargs = {name: _behind(value) for name, value in kwargs.items()}
-            return self._answer(attribute(*args, **kwargs))
+            return self._answer(attribute(*map(_behind, args), **kwargs))
 
         return method
 
@@ -221,10 +245,14 @@ DOORS: dict[str, Callable[[Broker, str], Door]] = {
     "async": AsyncDoor,
     "remote": RemoteDoor,
     "async-remote": AsyncRemoteDoor,
+    "grpc": GrpcDoor,
+    "socket": SocketDoor,
     "folder": FolderDoor,
     "async-folder": AsyncFolderDoor,
 }
 
 
 def _behind(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_behind(item) for item in value]
     return value._target if isinstance(value, Blocking) else value

@@ -121,7 +121,7 @@ def _log(broker: Broker, topic: str) -> dict[str, tuple[int, int]]:
     for partition in broker.topic(name).partitions:
         offset = partition.log.start
         while offset < partition.log.end:
-            read = broker.read(name, partition.number, offset)
+            read = partition.log.read(offset)
             assert not read.damage
             for message in read.messages():
                 found.append((_text(message.value), (partition.number, message.offset)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import DiskFull
-from penstock.model.names import topic_name
+from penstock.model.names import TopicName, topic_name
 from tests.integration.broker.world import World, values
 
 
@@ -70,6 +70,7 @@ def test_a_delayed_message_opens_its_topic_when_it_falls_due(sync: World) -> Non
 def test_a_topic_is_opened_when_messages_grow_too_old(sync: World) -> None:
     sync.ps.create_topic("a", retention="1d")
     sync.ps.publish("a", b"old")
+    sync.ps.receive("a", "g")[0].ack()  # or somebody would be told before that nobody has read it
     sync.restart()
     sync.pass_(86_390)
     assert opened(sync) == set()
@@ -94,6 +95,77 @@ def test_statistics_do_not_keep_a_topic_open(sync: World) -> None:
     assert (empty.messages, len(empty.partitions)) == (0, 3)
     assert opened(sync) == set()
     assert not (sync.folder / "topics" / "default" / "empty").exists()
+
+
+def test_statistics_of_a_topic_at_rest_open_it_once(
+    sync: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync.ps.create_topic("a", lag_alarm="1h")
+    sync.ps.publish_batch("a", [b"1", b"2", b"3"])
+    acked, rejected, _ = sync.ps.receive("a", "g", 3)
+    acked.ack()
+    rejected.reject("no")
+    sync.pass_(60)
+    sync.restart()
+    store = sync.broker._store
+    files: list[str] = []
+    open_topic = store.open_topic
+
+    def noted(name: TopicName, *rest: object) -> object:
+        files.append(name.topic)
+        return open_topic(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "open_topic", noted)
+    first = sync.ps.stats("a")
+    assert (first.dead, first.depth, first.groups[0].oldest_age_us) == (1, 1, 60_000_000)
+    assert sorted(files) == ["a", "a.dlq"]
+    assert opened(sync) == set()
+    sync.clock.advance(30)
+    again = sync.ps.stats("a")
+    assert sorted(files) == ["a", "a.dlq"]
+    assert (again.dead, again.depth, again.groups[0].oldest_age_us) == (1, 1, 90_000_000)
+    assert again.groups[0].in_flight == 0
+
+    sync.ps.dead_letters("a").purge()
+    assert sync.ps.stats("a").dead == 0
+    sync.ps.publish("a", b"4")
+    assert sync.ps.stats("a").depth == 2
+
+
+def test_a_topic_that_was_deleted_at_rest_leaves_no_statistics(sync: World) -> None:
+    sync.ps.create_topic("a")
+    sync.ps.publish("a", b"x")
+    sync.restart()
+    assert sync.ps.stats("a").messages == 1
+    sync.ps.delete_topic("a")
+    sync.ps.create_topic("a")
+    assert sync.ps.stats("a").messages == 0
+
+
+def test_a_broker_that_is_closed_leaves_the_progress_of_others_to_the_next(sync: World) -> None:
+    sync.ps.create_topic("a")
+    sync.ps.publish_batch("a", [b"x"] * 3)
+    broker = sync.broker
+    sync.close()
+    left = sync.folder / "progress" / f"archive.{1:020d}.json"
+    left.parent.mkdir(exist_ok=True)
+    left.write_text('{"group": "archive", "offsets": {"a": {"0": 2}}}')
+    broker.streams.take_in()
+    assert left.exists()
+    sync.restart()
+    assert [*sync.ps.describe_stream_group("archive").committed.values()] == [2]
+
+
+def test_the_lag_of_a_stream_group_opens_no_topic(sync: World) -> None:
+    sync.ps.create_topic("a", partitions=2)
+    sync.ps.publish_batch("a", [b"1", b"2", b"3"], partition=1)
+    sync.ps.reset_stream_group("audit", "a", 1, partition=1)
+    sync.restart()
+    group = sync.ps.describe_stream_group("audit")
+    assert {place.partition: lag for place, lag in group.lag.items()} == {0: 0, 1: 2}
+    assert opened(sync) == set()
+    sync.ps.publish("a", b"4", partition=1)
+    assert sum(sync.ps.describe_stream_group("audit").lag.values()) == 3
 
 
 def test_a_topic_that_was_deleted_and_made_again_is_not_opened_by_what_it_was(

@@ -158,8 +158,158 @@ def test_wrong_ids_are_refused_before_anything_is_stored(ids: Any, ps: Any) -> N
     assert ps.stats("orders").messages == 0
 
 
-def test_a_delayed_message_cannot_have_an_id(ps: Any) -> None:
+@pytest.mark.parametrize("end", ["none", "restart", "kill"])
+def test_a_delayed_message_is_stored_once_while_it_waits_and_after(end: str, world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", partitions=3, dedup_window="5m")
+    first = ps.publish("orders", b"a", delay="10s", dedup_id="x")
+    assert not first.duplicate
+    if end != "none":
+        ps = getattr(world, end)()
+    again = ps.publish("orders", b"b", delay="1h", dedup_id="x")
+    assert (again.duplicate, again.id) == (True, first.id)
+    assert again.deliver_at_us == first.deliver_at_us
+    now = ps.publish("orders", b"c", dedup_id="x")
+    assert (now.duplicate, now.id, now.offset) == (True, first.id, -1)
+    assert ps.stats("orders").delayed == 1
+
+    world.pass_(10)
+    if end != "none":
+        ps = getattr(world, end)()
+    for how in ({}, {"delay": "10s"}):
+        moved = ps.publish("orders", b"d", dedup_id="x", **how)
+        assert (moved.duplicate, moved.id) == (True, first.id)
+    assert moved.deliver_at_us == 0
+    (message,) = ps.receive("orders", "g", 10)
+    assert (message.value, message.id) == (b"a", first.id)
+
+    world.pass_(5 * MINUTE)  # the window counts from when it was published, not from when it came
+    assert not ps.publish("orders", b"e", delay="10s", dedup_id="x").duplicate
+
+
+def test_a_message_that_is_not_delayed_is_known_to_one_that_is(ps: Any) -> None:
     ps.create_topic("orders")
-    with pytest.raises(InvalidInput, match="a delayed message cannot have a deduplication id"):
-        ps.publish("orders", b"x", delay="1s", dedup_id="x")
+    first = ps.publish("orders", b"a", dedup_id="x")
+    later = ps.publish("orders", b"b", delay="10s", dedup_id="x")
+    assert (later.duplicate, later.id, later.deliver_at_us) == (True, first.id, 0)
     assert ps.stats("orders").delayed == 0
+
+
+def test_of_a_batch_that_is_delayed_what_is_new_waits(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", partitions=2)
+    old = ps.publish("orders", b"old", delay="10s", dedup_id="old")
+    ids = ps.publish_batch(
+        "orders",
+        [b"1", b"2", b"3", b"4"],
+        deliver_at=[world.clock.wall_ns() / 1e9 + at for at in (40, 30, 20, 10)],
+        keys=["a", "b", "c", "d"],
+        dedup_ids=["x", "old", None, "x"],
+    )
+    assert ids[1] == old.id
+    assert ids[3] == ids[0]
+    assert len(set(ids)) == 3
+    assert {each.message.value: each.id for each in ps.delayed("orders")} == {
+        b"old": old.id,
+        b"1": ids[0],
+        b"3": ids[2],
+    }
+    world.pass_(20)
+    assert values(ps.receive("orders", "g", 10)) == [b"old", b"3"]
+
+
+def test_the_id_of_a_message_that_was_cancelled_is_new(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders")
+    for end in ("none", "restart"):
+        first = ps.publish("orders", b"a", delay="10s", dedup_id="x")
+        assert ps.cancel("orders", first.id)
+        if end == "restart":
+            ps = world.restart()
+        again = ps.publish("orders", b"b", delay="10s", dedup_id="x")
+        assert (again.duplicate, again.id == first.id) == (False, False)
+        assert ps.cancel("orders", again.id)
+
+
+def test_a_delayed_message_that_could_not_be_stored_is_not_known(sync: World) -> None:
+    sync.ps.create_topic("orders")
+    sync.ps.publish("orders", b"a", delay="1s")
+    topic = sync.broker.topic(TopicName("default", "orders"))
+    append, topic.delays.of(0).log.append = topic.delays.of(0).log.append, _fail  # type: ignore[method-assign]
+    with pytest.raises(DiskFull):
+        sync.ps.publish("orders", b"b", delay="1s", dedup_id="x")
+    topic.delays.of(0).log.append = append  # type: ignore[method-assign]
+    assert not sync.ps.publish("orders", b"b", delay="1s", dedup_id="x").duplicate
+
+
+def _fail(*args: object) -> None:
+    raise DiskFull("no room")
+
+
+@pytest.mark.parametrize("how", [{}, {"delay": "1s"}])
+def test_a_call_may_have_a_window_of_its_own(how: dict[str, Any], world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", partitions=2, dedup_window="5m")
+    ps.publish("orders", b"a", dedup_id="long", dedup_window="1h", **how)
+    ps.publish("orders", b"b", dedup_id="short", dedup_window="30s", **how)
+    ps.publish("orders", b"c", dedup_id="usual", **how)
+
+    def new() -> set[str]:
+        """The ids that are; each is asked for with what would be remembered next to nothing."""
+        found = set()
+        for name in ("long", "short", "usual"):
+            sent = ps.publish("orders", b"d", dedup_id=name, dedup_window="1ms", **how)
+            if not sent.duplicate:
+                found.add(name)
+        return found
+
+    assert new() == set()
+    world.pass_(31)
+    ps = world.kill()
+    assert new() == {"short"}
+    world.pass_(5 * MINUTE)
+    assert new() == {"short", "usual"}
+    ps = world.restart()
+    world.pass_(50 * MINUTE)
+    ps = world.kill()
+    assert new() == {"short", "usual"}
+    world.pass_(5 * MINUTE)
+    assert new() == {"long", "short", "usual"}
+
+
+def test_messages_stay_as_long_as_the_longest_window_needs_them(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", retention_mode="consumed", dedup_window="1m")
+    first = ps.publish("orders", b"a", dedup_id="x", dedup_window="1h")
+    (message,) = ps.receive("orders", "g")
+    message.ack()
+    world.pass_(30 * MINUTE)
+    ps.compact("orders")
+    ps = world.kill()
+    again = ps.publish("orders", b"b", dedup_id="x")
+    assert (again.duplicate, again.id) == (True, first.id)
+
+
+@pytest.mark.parametrize("window", ["0s", "15d", -1, "soon"])
+def test_a_window_that_makes_no_sense_is_refused(window: Any, ps: Any) -> None:
+    ps.create_topic("orders")
+    for how in ({}, {"delay": "1s"}):
+        with pytest.raises(InvalidInput, match="dedup_window"):
+            ps.publish("orders", b"a", dedup_id="x", dedup_window=window, **how)
+        with pytest.raises(InvalidInput, match="dedup_window"):
+            ps.publish("orders", b"a", dedup_window="1m", **how)
+    assert ps.stats("orders").messages == 0
+
+
+def test_beyond_the_limit_of_a_topic_the_oldest_ids_go_first(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", dedup_ids_max=3, partitions=2)
+    for n in range(5):
+        ps.publish("orders", b"a", dedup_id=f"id-{n}", key=f"k{n}")
+        world.pass_(1)
+    for _ in range(2):
+        assert ps.publish_batch("orders", [b"b"] * 3, dedup_ids=["id-2", "id-3", "id-4"]).placed
+        assert all(ps.publish("orders", b"b", dedup_id=f"id-{n}").duplicate for n in (2, 3, 4))
+        ps = world.kill()
+    assert not ps.publish("orders", b"c", dedup_id="id-1").duplicate
+    assert not ps.publish("orders", b"c", dedup_id="id-2").duplicate

@@ -35,10 +35,10 @@ WORK_S = (0.001, 0.05, 0.2, 0.5)
 class Doomed:
     """The process that forks the lives, and what they say."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.integration.broker.doomed") -> None:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.broker.doomed"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},

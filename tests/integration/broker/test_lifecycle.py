@@ -118,6 +118,59 @@ def test_a_closed_broker_leaves_a_clean_folder(world: World) -> None:
     assert len(world.ps.receive("orders", "g", 100)) == 15
 
 
+def ledger_begins_at(world: World) -> int:
+    """Where the ledger of the topic begins: at its last checkpoint, if there was one."""
+    folder = world.folder / "topics" / "default" / "orders" / "00000" / "ledger"
+    return min(int(path.stem) for path in folder.glob("*.log"))
+
+
+def test_a_topic_that_did_little_is_closed_without_a_checkpoint(sync: World) -> None:
+    ps = sync.ps
+    ps.create_topic("orders")
+    ps.publish_batch("orders", [b"a", b"b", b"c"])
+    for message in ps.receive("orders", "g", 2):
+        message.ack()
+
+    ps = sync.restart()
+
+    assert ledger_begins_at(sync) == 0
+    assert values(ps.receive("orders", "g")) == [b"c"]
+
+
+@pytest.mark.parametrize("much", ["acks", "messages", "leases", "dead letters"])
+def test_a_topic_that_did_much_is_closed_with_a_checkpoint(sync: World, much: str) -> None:
+    ps = sync.ps
+    ps.create_topic("orders", max_retries=0)
+    ps.publish_batch("orders", [b"%d" % n for n in range(200)])
+    if much == "messages":
+        for _ in range(150):
+            ps.publish("orders", b"x")
+    if much == "acks":
+        for message in ps.receive("orders", "g", 200):
+            message.ack()
+    if much == "leases":
+        ps.receive("orders", "g", 1, visibility="60s")
+        sync.pass_(50)
+    if much == "dead letters":
+        ps.receive("orders", "g", 1)[0].nack()
+    left = ps.stats("orders")
+
+    ps = sync.restart(down_s=5)
+
+    assert ledger_begins_at(sync) > 0 or much == "messages"
+    stats = ps.stats("orders")
+    assert (stats.messages, stats.in_flight, stats.dead) == (
+        left.messages,
+        left.in_flight,
+        left.dead,
+    )
+    if much == "leases":  # the time while nobody was there does not count
+        sync.pass_(9)
+        assert ps.stats("orders").in_flight == 1
+        sync.pass_(2)
+        assert ps.stats("orders").in_flight == 0
+
+
 def test_a_broker_that_did_nothing_leaves_its_folder_as_it_was(tmp_path: Path) -> None:
     def ledger() -> dict[str, bytes]:
         folder = tmp_path / "topics" / "default" / "orders" / "00000" / "ledger"

@@ -38,14 +38,15 @@ def test_it_wakes_when_a_producer_sends(world: World) -> None:
     assert values(waiting.result()) == [b"x"]
 
 
-def test_it_wakes_when_a_retry_falls_due(world: World) -> None:
+@pytest.mark.parametrize("delay_ms", [20, 10_000])
+def test_it_wakes_when_a_retry_falls_due(world: World, delay_ms: int) -> None:
     world.ps.create_topic("orders")
     world.ps.publish("orders", b"x")
-    world.ps.receive("orders", "g")[0].nack(delay="10s")
+    world.ps.receive("orders", "g")[0].nack(delay=f"{delay_ms}ms")
     waiting = poll(world)
-    world.pass_(9.9)
+    world.pass_(delay_ms * 0.9 / 1000)
     assert not waiting.done
-    world.pass_(0.1)
+    world.pass_(delay_ms * 0.1 / 1000)
     assert [(m.value, m.delivery_count) for m in waiting.result()] == [(b"x", 2)]
 
 

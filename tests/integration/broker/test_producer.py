@@ -57,12 +57,13 @@ def test_messages_are_gathered_until_they_are_large_enough(world: World) -> None
 
 def test_the_defaults_are_100_messages_64_kb_5_ms(world: World) -> None:
     world.ps.create_topic("orders")
-    with world.ps.producer("orders") as out:
+    with world.ps.producer("orders", linger="1h") as out:  # a slow machine takes more than 5 ms
         for _ in range(100):
             out.send(b"x")
         until(lambda: batches(world)[:1] == [100])
         out.send(b"x" * (64 << 10))
         until(lambda: batches(world) == [100, 1])
+    with world.ps.producer("orders") as out:
         out.send(b"alone")
         until(lambda: batches(world) == [100, 1, 1])
 

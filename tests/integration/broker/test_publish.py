@@ -14,8 +14,9 @@ from penstock.errors import (
     InvalidInput,
     MessageTooLarge,
     PartitionNotFound,
+    TransactionRefused,
 )
-from penstock.record.schema import Priority
+from penstock.record.schema import HEADERS, HEADERS_MAX, Priority
 from tests.integration.broker.world import World, values
 
 
@@ -210,6 +211,29 @@ def test_a_message_that_is_too_long_is_refused_whole(ps: Any) -> None:
             call()
     stats = ps.stats("orders")
     assert (stats.messages, stats.delayed) == (1, 0)
+
+
+def test_a_message_with_too_many_headers_is_refused_whole(ps: Any) -> None:
+    """Whoever reads messages one by one looks at each header: a million hold up everybody."""
+    ps.create_topic("orders")
+    many = {f"h{n}": b"" for n in range(HEADERS_MAX)}
+    ps.publish("orders", b"x", headers=many)
+    ps.publish_batch("orders", [b"x"] * 2, headers=[many] * 2)
+    more = {**many, "one": b"more"}
+    column = pa.array([list(more.items())], HEADERS)
+    for call in (
+        lambda: ps.publish("orders", b"x", headers=more),
+        lambda: ps.publish("orders", b"x", headers=more, delay="1s"),
+        lambda: ps.publish_batch("orders", [b"x"] * 2, headers=[{}, more]),
+        lambda: ps.publish_batch("orders", pa.table({"value": [b"x"], "headers": column})),
+        lambda: ps.publish("nowhere", b"x", headers=more),
+    ):
+        with pytest.raises(InvalidInput, match=r"1001 headers; at most 1000"):
+            call()
+    with pytest.raises(TransactionRefused, match="at most 1000"), ps.transaction() as tx:
+        tx.publish("orders", b"x", headers=more)
+    stats = ps.stats("orders")
+    assert (stats.messages, stats.delayed) == (3, 0)
 
 
 @pytest.mark.parametrize("dedup_ids", [None, ["first", "second"]])

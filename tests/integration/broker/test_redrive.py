@@ -197,4 +197,4 @@ def test_the_suffix_of_dead_letters_makes_a_name_and_stays(ps: Any) -> None:
         with pytest.raises(InvalidInput, match="dead_letter_suffix"):
             ps.create_topic("sales", dead_letter_suffix=suffix)
     with pytest.raises(InvalidInput, match="topic name"):
-        ps.create_topic("x" * 60, dead_letter_suffix=".dead")
+        ps.create_topic("x" * 245, dead_letter_suffix=".dead")

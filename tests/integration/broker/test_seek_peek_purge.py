@@ -110,6 +110,19 @@ def test_a_wrong_position_says_what_is_allowed(to: Any, orders: Any) -> None:
 # Peek.
 
 
+def test_a_peek_at_all_partitions_says_where_each_message_lies(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", partitions=3)
+    for n in (2, 0, 0, 1, 2):
+        ps.publish("orders", b"%d" % n, partition=n)
+        world.pass_(1)
+    peeked = ps.peek("orders")
+    assert [m.partition for m in peeked] == [2, 0, 0, 1, 2]
+    assert [m.offset for m in peeked] == [0, 0, 1, 0, 1]
+    assert values(peeked) == [b"%d" % m.partition for m in peeked]
+    assert [m.partition for m in ps.peek("orders", partition=2)] == [2, 2]
+
+
 def test_a_peek_consumes_nothing(orders: Any, world: World) -> None:
     orders.receive("orders", "g", 2)[0].ack()
     assert values(orders.peek("orders", limit=3)) == [b"0", b"1", b"2"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.broker.stats import _ready
+from penstock.broker.stats import ready_by_lane
 from penstock.model.names import TopicName
 from tests.integration.broker.world import World
 
@@ -17,4 +17,4 @@ def test_an_ack_between_two_looks_does_not_lead_past_the_end_of_the_log(sync: Wo
     partition = sync.broker.topic(TopicName("default", "orders")).partition(0)
     before = partition.stats("g")
     held[2].ack()  # out of order, so that it stays above the committed offset
-    assert _ready(partition, "g", before) == (0, 0, 1, 0, 0)
+    assert ready_by_lane(partition, "g", before) == (0, 0, 1, 0, 0)

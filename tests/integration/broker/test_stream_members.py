@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import weakref
 from collections import Counter
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock.aio
 from penstock.errors import GroupError, InvalidInput, StaleGeneration
 from tests.integration.broker.world import Background, World, drain, until
 
@@ -277,3 +280,27 @@ def test_members_in_threads_read_everything_once(sync: World) -> None:
     for partition in range(6):
         mine = [offset for place, offset in got if place == partition]
         assert sorted(mine) == list(range(150))
+
+
+def test_a_stream_leaves_though_its_event_loop_is_over(tmp_path: Path) -> None:
+    async def connect() -> Any:
+        return await penstock.aio.connect(tmp_path)
+
+    ps = asyncio.run(connect())
+
+    async def read_one() -> list[Any]:
+        await ps.create_topic("orders")
+        await ps.publish("orders", b"0")
+        stream = ps.stream("orders", "audit")
+        assert (await stream.next()).value == b"0"
+        return [stream]
+
+    async def members() -> dict[str, Any]:
+        return (await ps.describe_stream_group("audit")).members
+
+    held = asyncio.run(read_one())
+    assert len(asyncio.run(members())) == 1
+    held.clear()
+    gc.collect()
+    until(lambda: asyncio.run(members()) == {})
+    asyncio.run(ps.close())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -162,3 +163,30 @@ def test_dead_letters_of_many_threads(sync: World) -> None:
     counts: list[int] = []
     together(*[lambda: counts.append(sync.ps.dead_letters("orders").redrive())] * 2)
     assert sync.ps.dead_letters("orders").count() == 0
+
+
+def test_failed_logs_are_listed_while_others_open_logs(sync: World) -> None:
+    sync.ps.create_topic("orders", partitions=50)
+    for n in range(50):
+        sync.ps.publish("orders", b"x", partition=n)
+    is_over = False
+
+    def look() -> None:
+        while not is_over:
+            assert sync.broker.failed_logs() == []
+
+    def open_logs() -> None:
+        nonlocal is_over
+        try:
+            for n in range(20):
+                sync.ps.create_topic(f"more-{n}", partitions=4)
+                sync.ps.publish_batch(f"more-{n}", [b"x"] * 4)
+        finally:
+            is_over = True
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        together(look, open_logs)
+    finally:
+        sys.setswitchinterval(interval)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.errors import InvalidInput, PartitionNotFound, TopicExists, TopicNotFound
-from tests.integration.broker.world import Background, World, until, values
+from penstock.errors import (
+    DiskFull,
+    InvalidInput,
+    PartitionNotFound,
+    PenstockError,
+    TopicExists,
+    TopicNotFound,
+)
+from penstock.log.files import DiskFiles
+from tests.integration.broker.world import EVENT_S_MAX, Background, World, until, values
 
 
 def test_a_topic_has_the_settings_it_was_given_and_defaults_for_the_rest(ps: Any) -> None:
@@ -162,11 +173,27 @@ def test_with_auto_create_a_topic_is_made_when_it_is_first_used(world: World) ->
 
 
 @pytest.mark.parametrize(
-    "name", ["", "Orders", "-orders", ".orders", "or ders", "a/b", "a" * 65, "ö", "..", 7, None]
+    "name", ["", "-orders", ".orders", "or ders", "a/b", "a" * 250, "ö", "..", 7, None, "~x"]
 )
 def test_a_wrong_topic_name_is_refused_with_the_rule(name: Any, ps: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"topic name .* a-z, 0-9, '\.', '_', '-'; 64 at most"):
+    with pytest.raises(InvalidInput, match=r"topic name .* letters, digits, '\.', '_', '-'; 249"):
         ps.create_topic(name)
+
+
+def test_names_that_differ_in_capitals_are_two_topics(world: World) -> None:
+    for name in ("Orders", "orders", "_" + "X" * 248):
+        world.ps.create_topic(name)
+        world.ps.publish(name, name.encode())
+    world.restart()
+    for name in ("Orders", "orders", "_" + "X" * 248):
+        [message] = world.ps.receive(name, "g")
+        assert message.value == name.encode()
+        message.reject("no")
+        assert world.ps.dead_letters(name).count() == 1
+    world.ps.delete_topic("Orders")
+    world.restart()
+    assert "orders" in world.ps.topics()
+    assert "Orders" not in world.ps.topics()
 
 
 @pytest.mark.parametrize("name", ["", "Team", "a.b", "-a", "a" * 65, "a/b"])
@@ -299,6 +326,7 @@ def test_a_deleted_topic_takes_everything_with_it(world: World) -> None:
     ps.delete_topic("orders")
     assert ps.topics() == ["orders.dlq"]  # what was given up is not forgotten
     assert not folder.exists()
+    assert ps.describe_stream_group("s").committed == {}
     world.pass_(3600)
 
     ps.create_topic("orders")
@@ -398,7 +426,7 @@ def test_a_topic_without_room_for_its_files_can_be_used_later(
     sync.ps.create_topic("orders")
     with monkeypatch.context() as patch:
         patch.setattr(sync.broker._store, "open_topic", no_room)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(DiskFull, match="No space"):
             sync.ps.publish("orders", b"x")
     sync.ps.publish("orders", b"y")
     assert values(sync.ps.receive("orders", "g")) == [b"y"]
@@ -413,3 +441,40 @@ def test_strange_files_in_the_folder_do_no_harm(sync: World) -> None:
     assert sync.ps.topics() == ["orders"]
     assert Path(sync.folder / "notes.txt").exists()
     assert not (sync.folder / "topics" / "default" / "half-made").exists()
+
+
+class MeetingFolders(DiskFiles):
+    """The first fsync of a topic's folder returns when another one is under way."""
+
+    def __init__(self) -> None:
+        self.broken = ""
+        self.have_met = False
+        self._meeting = threading.Barrier(2)
+
+    def make_folder(self, folder: str) -> None:
+        if self.broken and self.broken in folder:
+            raise OSError(errno.EIO, "broken", folder)
+        super().make_folder(folder)
+
+    def sync_folder(self, folder: str) -> None:
+        if "orders" in folder and not self.have_met:
+            with suppress(threading.BrokenBarrierError):
+                self._meeting.wait(EVENT_S_MAX)
+                self.have_met = True
+
+
+def test_many_partitions_are_opened_side_by_side(tmp_path: Path) -> None:
+    files = MeetingFolders()
+    world = World(tmp_path / "data", files=files)
+    world.ps.create_topic("orders", partitions=64)
+    files.broken = "00017"
+    with pytest.raises(PenstockError):
+        world.ps.publish("orders", b"one", partition=63)
+    assert world.broker.open_topics() == []
+
+    files.broken = ""
+    assert world.ps.publish("orders", b"one", partition=63).partition == 63
+    (topic,) = world.broker.open_topics()
+    assert [each.number for each in topic.partitions] == list(range(64))
+    assert files.have_met
+    world.close_all()

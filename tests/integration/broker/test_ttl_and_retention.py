@@ -195,6 +195,7 @@ def test_retention_wakes_when_something_is_too_old_and_not_every_minute(world: W
     world.ps.create_topic("orders", retention="1d")
     assert world.broker.next_deadline() is None
     world.ps.publish("orders", b"x")
+    take(world.ps)  # or somebody would be told before that nobody has read it
     world.pass_(MINUTE)
     deadline_ns = world.broker.next_deadline()
     assert deadline_ns is not None

@@ -162,8 +162,8 @@ def test_a_batch_can_be_delayed(orders: Any) -> None:
     more = orders.publish_batch("orders", [b"y", b"z"], deliver_at=at)
     assert {d.id for d in orders.delayed("orders")} == {*ids, *more}
     assert orders.cancel("orders", ids[0])
-    with pytest.raises(InvalidInput, match="neither"):
-        orders.publish_batch("orders", [b"y"], delay="1h", dedup_ids=["a"])
+    with pytest.raises(InvalidInput, match="no producer"):
+        orders.publish_batch("orders", [b"y"], delay="1h", producer=(1, 0, 0))
     with pytest.raises(InvalidInput, match="not both"):
         orders.publish_batch("orders", [b"y"], delay="1h", deliver_at=at[0])
 
@@ -177,7 +177,8 @@ def test_a_producer_names_partitions_delays_and_ids(ps: Any) -> None:
             out.send({"id": 1}, dedup_id="one", partition=1)
             out.send("two", key="k", dedup_id=b"two", headers={"a": "1"})
         out.send(Order(9), delay="1h", ttl="1m", partition=0)
-        out.send(b"later", delay="2h", partition=0)
+        for _ in range(2):
+            out.send(b"later", delay="2h", partition=0, dedup_id="three", dedup_window="1d")
         for partition in (3, -1, "1", True):
             with pytest.raises(PartitionNotFound):
                 out.send(b"x", partition=partition)
@@ -185,6 +186,8 @@ def test_a_producer_names_partitions_delays_and_ids(ps: Any) -> None:
             out.send(b"x", delay="soon")
         with pytest.raises(InvalidInput):
             out.send(b"x", dedup_id="")
+        with pytest.raises(InvalidInput, match="dedup_window"):
+            out.send(b"x", dedup_window="1h")
     assert [m.value for m in ps.peek("orders", partition=2, limit=99) if m.key is None] == [
         b"%d" % n for n in range(10)
     ]
@@ -197,4 +200,8 @@ def test_a_producer_names_partitions_delays_and_ids(ps: Any) -> None:
     assert first.message.json(Order) == Order(9)
     assert first.message.expires_at_us == first.deliver_at_us + 60_000_000
     assert second.message.value == b"later"
+    assert second.message.headers == {
+        "penstock-dedup-id": b"three",
+        "penstock-dedup-window": b"86400000",
+    }
     assert ps.cancel("orders", second.id)

@@ -1,0 +1,63 @@
+"""Namespaces, in the words of the API: made, described with what they use, deleted."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from penstock.errors import NamespaceNotEmpty, TopicNotFound
+from penstock.model.namespaces import NamespaceDescription, NamespaceUsage
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
+
+
+def usage_of(broker: Broker, namespace: str) -> NamespaceUsage:
+    """What a namespace uses now."""
+    stats = []
+    for name in broker.topics(namespace):
+        with suppress(TopicNotFound):  # deleted just now
+            stats.append(broker.stats(name))
+    return NamespaceUsage(
+        publish_messages=sum(each.publish_rate for each in stats),
+        receive_messages=sum(each.deliver_rate for each in stats),
+        storage_bytes=sum(each.size_bytes for each in stats),
+        topics=sum(not name.is_dead_letters for name in broker.topics(namespace)),
+        partitions=sum(len(each.partitions) for each in stats),
+        groups=sum(len(each.groups) for each in stats),
+        delayed=sum(each.delayed for each in stats),
+        schedules=len(broker.schedules.page(namespace, None, 1 << 30)),
+        webhooks=len(broker.webhooks.all(namespace)),
+        connections=broker.tenants.connections(namespace),
+    )
+
+
+def described(broker: Broker, namespace: str) -> NamespaceDescription:
+    record = broker.tenants.record(namespace)
+    delayed, refused = broker.tenants.counted(namespace)
+    return NamespaceDescription(
+        namespace=namespace,
+        quotas=broker.tenants.quotas(namespace),
+        usage=usage_of(broker, namespace),
+        delayed_answers=delayed,
+        refused=refused,
+        created_us=None if record is None else record.created_us,
+    )
+
+
+def delete_namespace(broker: Broker, namespace: str, *, force: bool) -> bool:
+    """With `force` all that is in it goes first, so that a crash leaves a namespace with less."""
+    names = broker.topics(namespace)
+    if names and not force:
+        raise NamespaceNotEmpty(namespace, len(names))
+    webhooks = broker.webhooks.all(namespace)
+    schedules = broker.schedules.page(namespace, None, 1 << 30)
+    for webhook in webhooks:
+        broker.webhooks.delete(namespace, webhook.name)
+    for schedule in schedules:
+        broker.schedules.delete(schedule.name)
+    for name in names:
+        with suppress(TopicNotFound):
+            broker.delete_topic(name)
+    was_made = broker.tenants.delete(namespace)
+    return was_made or bool(names or webhooks or schedules)

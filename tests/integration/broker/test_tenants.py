@@ -1,0 +1,180 @@
+"""Namespaces as tenants: made and deleted, and held to their quotas at every door."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from penstock.errors import (
+    InvalidInput,
+    MessageTooLarge,
+    NamespaceNotEmpty,
+    QuotaExceeded,
+    RateQuotaExceeded,
+    StorageQuotaExceeded,
+)
+from tests.integration.broker.world import Background, World
+
+
+def test_a_namespace_is_made_described_and_deleted(world: World) -> None:
+    ps = world.ps
+    assert ps.create_namespace("shop").created_us is not None
+    ps.create_namespace("shop")
+    assert ps.namespaces() == ["default", "shop"]
+    shop = world.client("shop")
+    shop.create_topic("orders", partitions=3)
+    shop.publish("orders", b"x" * 100)
+    used = ps.describe_namespace("shop").usage
+    assert (used.topics, used.partitions, used.storage_bytes > 100) == (1, 3, True)
+    with pytest.raises(NamespaceNotEmpty) as refused:
+        ps.delete_namespace("shop")
+    assert refused.value.topics == 1
+    assert ps.delete_namespace("shop", force=True)
+    assert not ps.delete_namespace("shop")
+    assert ps.namespaces() == ["default"]
+    with pytest.raises(InvalidInput):
+        ps.create_namespace("No Name")
+
+
+def test_quotas_outlast_a_restart(world: World) -> None:
+    world.ps.set_quotas("shop", topics=1, policy="refuse", retention="30d")
+    ps = world.restart()
+    quotas = ps.describe_namespace("shop").quotas
+    assert (quotas.topics, quotas.policy, quotas.retention_ms) == (1, "refuse", 30 * 86_400_000)
+    shop = world.client("shop")
+    shop.create_topic("orders")
+    with pytest.raises(QuotaExceeded) as refused:
+        shop.create_topic("more")
+    assert (refused.value.quota, refused.value.limit, refused.value.used) == ("topics", 1, 2)
+    ps.set_quotas("shop")
+    shop.create_topic("more")
+
+
+def test_a_quota_that_is_none_is_told_with_the_nearest(world: World) -> None:
+    with pytest.raises(InvalidInput, match="unknown quota 'topcs'; did you mean 'topics'"):
+        world.ps.set_quotas("shop", topcs=1)
+    with pytest.raises(InvalidInput, match=r"there are publish_messages, .*retention, policy"):
+        world.ps.set_quotas("shop", xyz=1)
+
+
+def test_what_is_counted_is_refused_before_it_is_made(world: World) -> None:
+    ps = world.ps
+    ps.set_quotas("default", partitions=3, groups=1, delayed=2, schedules=1, message_bytes=100)
+    ps.create_topic("orders", partitions=2)
+    with pytest.raises(QuotaExceeded):
+        ps.create_topic("more", partitions=2)
+    with pytest.raises(QuotaExceeded):
+        ps.alter_topic("orders", partitions=4)
+    ps.alter_topic("orders", visibility="1m")
+    ps.publish_batch("orders", [b"x", b"y"])
+    ps.receive("orders", "billing")[0].ack()
+    with pytest.raises(QuotaExceeded):
+        ps.receive("orders", "shipping")
+    assert ps.groups("orders") == ["billing"]
+    ps.publish("orders", b"x", delay="1h")
+    with pytest.raises(QuotaExceeded):
+        ps.publish_batch("orders", [b"x", b"y"], delay="1h")
+    ps.publish("orders", b"x", delay="1h")
+    assert ps.delay_stats("orders").pending == 2
+    ps.schedule("one", topic="orders", value=b"x", every="1h")
+    ps.schedule("one", topic="orders", value=b"y", every="1h")
+    with pytest.raises(QuotaExceeded):
+        ps.schedule("two", topic="orders", value=b"x", every="1h")
+    with pytest.raises(MessageTooLarge):
+        ps.publish("orders", b"x" * 101)
+    ps.set_quotas("default", retention="1h")
+    with pytest.raises(QuotaExceeded):
+        ps.create_topic("kept")
+    ps.create_topic("kept", retention="30m")
+    assert ps.describe_namespace().refused == 1
+
+
+def test_storage_that_is_full_takes_no_messages_and_all_acks(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", segment_bytes=1 << 20)
+    ps.publish_batch("orders", [b"x" * 1000] * 20)
+    ps.set_quotas("default", storage_bytes=10_000)
+    with pytest.raises(StorageQuotaExceeded) as full:
+        ps.publish("orders", b"x")
+    assert full.value.limit == 10_000
+    for message in ps.receive("orders", "billing", max_messages=20):
+        message.ack()
+    ps.purge("orders")
+    world.pass_(2)
+    ps.publish("orders", b"x")
+
+
+def test_who_publishes_too_fast_waits_and_then_is_refused(sync: World) -> None:
+    ps = sync.ps
+    ps.create_topic("orders")
+    ps.set_quotas("default", publish_messages=100)
+    began = time.monotonic()
+    ps.publish_batch("orders", [b"x"] * 100)
+    assert time.monotonic() - began < 5
+    late = Background(lambda: ps.publish_batch("orders", [b"x"] * 50))
+    time.sleep(0.05)
+    assert not late.done
+    assert ps.stats("orders").messages == 150  # they are stored, and the answer waits
+    sync.pass_(0.6)
+    late.result()
+    sync.pass_(10)
+    large = Background(lambda: ps.publish_batch("orders", [b"x"] * 1000))  # passes, and goes deep
+    time.sleep(0.05)
+    sync.pass_(1.1)
+    large.result()
+    with pytest.raises(RateQuotaExceeded) as refused:
+        ps.publish("orders", b"x")
+    assert 6 < refused.value.retry_after_s < 8
+    assert (refused.value.quota, refused.value.limit) == ("publish_messages", 100)
+    assert ps.stats("orders").messages == 1150
+    described = ps.describe_namespace()
+    assert (described.delayed_answers, described.refused) == (2, 1)
+
+
+def test_a_policy_refuses_at_once_or_only_warns(sync: World, caplog: Any) -> None:
+    ps = sync.ps
+    ps.create_topic("orders")
+    ps.set_quotas("default", publish_bytes=1000, policy="refuse")
+    ps.publish("orders", b"x" * 5000)
+    with pytest.raises(RateQuotaExceeded):
+        ps.publish("orders", b"x")
+    sync.pass_(5)
+    ps.publish("orders", b"x")
+    ps.set_quotas("default", publish_bytes=1000, policy="warn")
+    for _ in range(3):
+        ps.publish("orders", b"x" * 5000)
+    assert caplog.text.count("above its quota of publish_bytes") == 1
+
+
+def test_what_is_received_too_fast_comes_later(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders")
+    ps.publish_batch("orders", [b"x"] * 50)
+    ps.set_quotas("default", receive_messages=10)
+    got = ps.receive("orders", "billing", max_messages=30)
+    assert len(got) == 30
+    assert ps.receive("orders", "billing", max_messages=10) == []
+    for message in got:
+        message.ack()  # acks always pass
+    world.pass_(3.1)
+    assert len(ps.receive("orders", "billing", max_messages=10)) == 10
+
+
+def test_another_namespace_is_not_held_back(world: World) -> None:
+    world.ps.set_quotas("shop", publish_messages=1, policy="refuse")
+    shop = world.client("shop")
+    for client in (shop, world.ps):
+        client.create_topic("orders")
+        client.publish_batch("orders", [b"x"] * 10)
+    with pytest.raises(RateQuotaExceeded):
+        shop.publish("orders", b"x")
+    world.ps.publish_batch("orders", [b"x"] * 1000)
+
+
+@pytest.mark.parametrize("wrong", [{"topics": -1}, {"policy": "never"}, {"publish_messages": 0}])
+def test_a_quota_that_makes_no_sense_is_refused(world: World, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        world.ps.set_quotas("shop", **wrong)
+    assert world.ps.namespaces() == ["default"]
