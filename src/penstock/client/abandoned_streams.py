@@ -15,6 +15,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from penstock.at_exit import REST_S_MAX, rest_at_exit
 from penstock.forks import abandon_in_children
 from penstock.group.member import Member
 
@@ -26,10 +27,11 @@ class Leaver:
 
     def __init__(self) -> None:
         # Its `put` may be called at any time, even within itself: it is made for that.
-        self._abandoned: SimpleQueue[Abandonable] = SimpleQueue()
+        self._abandoned: SimpleQueue[Abandonable | None] = SimpleQueue()
         self.take = self._abandoned.put
         self.abandon()
         abandon_in_children(self)
+        rest_at_exit(self)
 
     def abandon(self) -> None:
         """Begin anew: in a forked process there is no such thread, and its lock may be taken."""
@@ -45,9 +47,15 @@ class Leaver:
                 )
                 self._thread.start()
 
+    def rest(self) -> None:
+        """Leave for those that are waiting, and for no other."""
+        thread = self._thread
+        if thread is not None and thread.is_alive():
+            self.take(None)
+            thread.join(REST_S_MAX)
+
     def _run(self) -> None:
-        while True:
-            stream = self._abandoned.get()
+        while (stream := self._abandoned.get()) is not None:
             try:
                 stream._leave_aside()
             except Exception as exc:  # noqa: BLE001 - its session ends by itself

@@ -69,8 +69,9 @@ def maybe_time(moment: Moment | None, name: str) -> Time | None:
 
 def plain_settings(given: dict[str, Any]) -> SettingsGiven:
     """Settings of a topic, checked in the words of the broker before they are sent."""
-    # How many partitions there may be is a matter of the topic, too: that is left to the broker.
-    parse_settings({name: value for name, value in given.items() if name != "partitions"})
+    # Some are a matter of what the topic has already: those are left to the broker.
+    by_topic = ("partitions", "codec_level")
+    parse_settings({name: value for name, value in given.items() if name not in by_topic})
     return {name: _plain(value) for name, value in given.items()}
 
 
@@ -122,6 +123,8 @@ def one_message(
     value: Value, key: Payload, headers: HeaderMap | None, priority: int | str
 ) -> Batch:
     """A message as `publish` takes it, as a batch."""
+    if type(value) is bytes and key is None and headers is None and priority == Priority.NORMAL:
+        return Single(value)
     if type(value) not in _PLAIN_TYPES and is_json_like(value):
         value, headers = encode_json(value), with_content_type(headers)
     if key is None and headers is None:
@@ -167,6 +170,12 @@ def moments_us(moments: Sequence[Moment] | NDArray[Any]) -> Int64s:
         if (np.abs(stamps) < 9e9).all():
             return np.rint(stamps * 1e6).astype(np.int64)
     return np.array([parse_us(moment, "deliver_at") for moment in moments], np.int64)
+
+
+def parse_text(name: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} must be text, not {type(text).__name__}")
+    return text
 
 
 def parse_limit(limit: int | None) -> int:

@@ -30,8 +30,8 @@ class AsyncProducer(AsyncClosing):
     """Sends messages to a topic; leaving the `async with` block flushes.
 
     It looks its topic up at the start of the block, or when it is awaited itself. Then `send`
-    gathers and never waits: a task for each partition sends. Whoever wants to know awaits `flush`,
-    or `result` of what `send` returned.
+    gathers and never waits: a task for each partition sends. To wait for it, await `flush`, or
+    `result` of what `send` returned.
     """
 
     def __init__(self, topic: ProducedTopic, config: ProducerConfig) -> None:
@@ -52,6 +52,7 @@ class AsyncProducer(AsyncClosing):
         partition: int | None = None,
         delay: Duration | None = None,
         dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Sent:
         """Add a message to the batch of its partition. `result` of what returns is its offset."""
         # When it is open, `send` is that of the producer inside.

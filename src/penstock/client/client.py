@@ -5,14 +5,36 @@ from __future__ import annotations
 from contextlib import AsyncExitStack, ExitStack
 
 from penstock.client.context_managers import AsyncClosing, Closing
+from penstock.client.listening import AsyncListening, Listening
+from penstock.client.looking import AsyncLooking, Looking
+from penstock.client.namespaces import AsyncNamespaceCalls, NamespaceCalls
 from penstock.client.publishing import AsyncPublishing, Publishing
 from penstock.client.queues import AsyncQueues, Queues
+from penstock.client.schedules import AsyncScheduleCalls, ScheduleCalls
+from penstock.client.schemas import AsyncSchemaTheme, SchemaTheme
 from penstock.client.stream_groups import AsyncStreamGroupCalls, StreamGroupCalls
 from penstock.client.topics import AsyncTopics, Topics
+from penstock.client.traces import AsyncTraceCalls, TraceCalls
+from penstock.client.transactions import AsyncTransactionCalls, TransactionCalls
 from penstock.client.waiting import Aside, Steps, run_async
+from penstock.client.webhooks import AsyncWebhookCalls, WebhookCalls
 
 
-class Client(Publishing, Queues, StreamGroupCalls, Topics, Closing):
+class Client(
+    Publishing,
+    Queues,
+    Listening,
+    Looking,
+    StreamGroupCalls,
+    Topics,
+    ScheduleCalls,
+    TransactionCalls,
+    SchemaTheme,
+    WebhookCalls,
+    TraceCalls,
+    NamespaceCalls,
+    Closing,
+):
     """A connection to a broker. Any thread may use it."""
 
     def close(self) -> None:
@@ -27,9 +49,25 @@ class Client(Publishing, Queues, StreamGroupCalls, Topics, Closing):
                 closing.callback(stream.leave, failed=True)  # the last message may be half done
             for producer in list(self._producers):
                 closing.callback(producer.close)
+            for listener in list(self._listeners):
+                closing.callback(listener.close)
 
 
-class AsyncClient(AsyncPublishing, AsyncQueues, AsyncStreamGroupCalls, AsyncTopics, AsyncClosing):
+class AsyncClient(
+    AsyncPublishing,
+    AsyncQueues,
+    AsyncListening,
+    AsyncLooking,
+    AsyncStreamGroupCalls,
+    AsyncTopics,
+    AsyncScheduleCalls,
+    AsyncTransactionCalls,
+    AsyncSchemaTheme,
+    AsyncWebhookCalls,
+    AsyncTraceCalls,
+    AsyncNamespaceCalls,
+    AsyncClosing,
+):
     """A connection to a broker, for one event loop."""
 
     async def close(self) -> None:
@@ -44,6 +82,8 @@ class AsyncClient(AsyncPublishing, AsyncQueues, AsyncStreamGroupCalls, AsyncTopi
                 closing.push_async_callback(stream.leave, failed=True)
             for producer in list(self._producers):
                 closing.push_async_callback(producer.close)
+            for listener in list(self._listeners):
+                closing.push_async_callback(listener.close)
 
     def _close_link(self) -> Steps[None]:
         yield Aside(lambda _: self._link.close(), None)

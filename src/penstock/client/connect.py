@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from penstock.client.client import AsyncClient, Client
+from penstock.client.read_only_link import ReadOnlyLink
 from penstock.client.waiting import run, run_async
 from penstock.durations import Duration, parse_ns
 from penstock.errors import InvalidInput
 from penstock.model.names import topic_name
+from penstock.otel import is_wanted
+
+C = TypeVar("C", Client, AsyncClient)
 
 if TYPE_CHECKING:
     from penstock.client.http.connect import HttpConfig
@@ -31,6 +35,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "default"
     auto_create: bool = False
     exclusive: bool = False
+    read_only: bool = False
     api_key: str | None = None
     timeout: Duration = "30s"
     retry_for: Duration = "30s"
@@ -39,21 +44,23 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def connect_sync(target: str | os.PathLike[str], options: ConnectOptions) -> Client:
     if not is_url(target):
-        return Client(_open_folder(target, options), options.namespace)
-    return connect_http(_url(target, options), options.namespace, _http_config(options))
+        return Client(_traced(_open_folder(target, options)), options.namespace)
+    client = connect_http(_url(target, options), options.namespace, _http_config(options))
+    return _to_look(client) if options.read_only else client
 
 
 async def connect_async(target: str | os.PathLike[str], options: ConnectOptions) -> AsyncClient:
     if is_url(target):
         url = _url(target, options)
-        return await connect_http_async(url, options.namespace, _http_config(options))
+        client = await connect_http_async(url, options.namespace, _http_config(options))
+        return _to_look(client) if options.read_only else client
     opening = asyncio.ensure_future(asyncio.to_thread(_open_folder, target, options))
     try:
         link = await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(_close_unwanted)
         raise
-    return AsyncClient(link, options.namespace)
+    return AsyncClient(_traced(link), options.namespace)
 
 
 def connect_http(
@@ -65,7 +72,7 @@ def connect_http(
 
     link = http_link(url, config, clock)
     try:
-        client = Client(link, namespace)
+        client = Client(_traced(link), namespace)
         run(try_link(link, config))
     except BaseException:
         link.close()
@@ -82,12 +89,26 @@ async def connect_http_async(
     # Beside the loop: the certificates of a machine take a moment to read.
     link = await asyncio.to_thread(http_link, url, config, clock, for_loop=True)
     try:
-        client = AsyncClient(link, namespace)
+        client = AsyncClient(_traced(link), namespace)
         await run_async(try_link(link, config))
     except BaseException:
         link.close()
         raise
     return client
+
+
+def _traced(link: Link) -> Link:
+    """With spans, where OpenTelemetry is installed and not switched off."""
+    if not is_wanted():
+        return link
+    from penstock.client.traced_link import TracedLink  # noqa: PLC0415
+
+    return TracedLink(link)
+
+
+def _to_look(client: C) -> C:
+    """The same, but that it writes nothing."""
+    return type(client)(ReadOnlyLink(client.link), client._namespace)
 
 
 def is_url(target: str | os.PathLike[str]) -> bool:
@@ -101,10 +122,13 @@ def _open_folder(target: str | os.PathLike[str], options: ConnectOptions) -> Lin
     if options.api_key is not None or options.tls_ca is not None:
         raise InvalidInput("api_key and tls_ca are for a server; a folder needs neither")
     _check_flags(options)
+    if options.read_only and (options.auto_create or options.exclusive):
+        raise InvalidInput("read_only is for looking: leave out auto_create and exclusive")
     topic_name("any", options.namespace)  # before a folder is made and locked for nothing
     config = FolderConfig(
         auto_create=options.auto_create,
         exclusive=options.exclusive,
+        read_only=options.read_only,
         timeout_s=_milliseconds(options.timeout, "timeout") / 1000,
         retry_for_s=parse_ns(options.retry_for, "retry_for") / 1e9,
     )
@@ -147,6 +171,8 @@ def _text(target: str | os.PathLike[str]) -> str:
         raise InvalidInput(
             f"cannot connect to {target!r:.100}: give a folder, http://host:port or https://host"
         )
+    if isinstance(target, str) and path.startswith(("http:", "https:")) and "://" not in path:
+        raise InvalidInput(f"{path!r:.100} is no URL: for a server write http://host:port")
     if isinstance(target, str) and _HOST_AND_PORT.fullmatch(path) and not os.path.exists(path):
         raise InvalidInput(
             f"{path!r:.100} is no folder: for a server write http://{path}, for a folder ./{path}"
@@ -155,7 +181,7 @@ def _text(target: str | os.PathLike[str]) -> str:
 
 
 def _check_flags(options: ConnectOptions) -> None:
-    for name in ("auto_create", "exclusive"):
+    for name in ("auto_create", "exclusive", "read_only"):
         value = getattr(options, name)
         if not isinstance(value, bool):
             raise InvalidInput(f"{name} is {value!r:.100}; it must be True or False")

@@ -12,7 +12,14 @@ from penstock.client.link import Link
 from penstock.client.waiting import Steps, run, run_async
 from penstock.errors import InvalidInput
 from penstock.model import calls
-from penstock.model.dead_letters import Letter, LetterFilter, LetterPage, LetterPlace, RedriveTo
+from penstock.model.dead_letters import (
+    Letter,
+    LetterFilter,
+    LetterGroups,
+    LetterPage,
+    LetterPlace,
+    RedriveTo,
+)
 from penstock.model.names import TopicName
 
 _PAGE = 1000
@@ -31,6 +38,11 @@ class LetterCalls:
             calls.ListDeadLetters(
                 namespace=self._name.namespace, topic=self._name.topic, after=after, limit=limit
             )
+        )
+
+    def _groups(self) -> Steps[LetterGroups]:
+        return self._link.ask(
+            calls.GroupDeadLetters(namespace=self._name.namespace, topic=self._name.topic)
         )
 
     def _redrive(self, letters: Any, where: LetterFilter | None, to: RedriveTo) -> Steps[int]:
@@ -90,6 +102,10 @@ class DeadLetters(LetterCalls):
         """How many letters are neither redriven nor purged."""
         return run(self._page(None, 1)).count
 
+    def groups(self) -> LetterGroups:
+        """Letters by the reason and the first line of the error, the most frequent first."""
+        return run(self._groups())
+
     def list(self, where: LetterFilter | None = None, limit: int | None = None) -> Iterator[Letter]:
         """Letters that are neither redriven nor purged, oldest first; those that `where` picks."""
         left = parse_limit(limit)
@@ -138,6 +154,10 @@ class AsyncDeadLetters(LetterCalls):
     async def count(self) -> int:
         """How many letters are neither redriven nor purged."""
         return (await run_async(self._page(None, 1))).count
+
+    async def groups(self) -> LetterGroups:
+        """Letters by the reason and the first line of the error, the most frequent first."""
+        return await run_async(self._groups())
 
     async def list(
         self, where: LetterFilter | None = None, limit: int | None = None

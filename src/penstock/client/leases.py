@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from penstock.client.link import Link
+from penstock.client.link import SettleLink
 from penstock.client.waiting import Steps
+from penstock.durations import parse_ns
 from penstock.errors import AlreadySettled, RequestTooLarge
 from penstock.model.deliveries import Delivered, LeasePart, Refusal, Settle, Verb
 from penstock.model.names import TopicName
 from penstock.model.problem import refusal_error
+from penstock.model.values import Seconds
 from penstock.record.batch import Batch
 
 _ASK_MAX = 1000  # messages: a refusal of each comes back
 
 
-class HeldLease:
-    __slots__ = ("group", "link", "nonce", "partition", "topic")
-
-    def __init__(
-        self, link: Link, topic: TopicName, group: str, partition: int, nonce: int
-    ) -> None:
-        self.link = link
-        self.topic = topic
-        self.group = group
-        self.partition = partition
-        self.nonce = nonce
-
-    def ack(self, offset: int) -> Steps[None]:
-        """One message is done."""
-        return self.link.ack(self.topic, self.partition, self.group, self.nonce, offset)
-
-    def settle(self, verb: Verb, offset: int, how: Settle) -> Steps[None]:
-        """Settle one message; raises what is refused."""
-        part = LeasePart(partition=self.partition, lease=self.nonce, offsets=[offset])
-        named = msgspec.structs.replace(how, leases=[part])
-        refused, _ = yield from self.link.settle(verb, self.topic, self.group, named)
-        for refusal in refused:
-            raise refusal_error(refusal)
+class HeldLease(msgspec.Struct, frozen=True, eq=False):
+    link: SettleLink
+    topic: TopicName
+    group: str
+    partition: int
+    nonce: int
+    since: float = 0.0
+    """When it was received, by `time.monotonic`."""
+    visibility_s: float | None = None
+    """How long it was asked for; None: as long as the topic says."""
 
 
 Pieces: TypeAlias = list[tuple[Batch, int]]
@@ -49,10 +39,22 @@ HandedOut: TypeAlias = list[tuple[HeldLease, Pieces]]
 
 
 def handed_out(
-    link: Link, topic: TopicName, group: str, delivered: Sequence[Delivered]
+    link: SettleLink,
+    topic: TopicName,
+    group: str,
+    delivered: Sequence[Delivered],
+    visibility: Seconds | None = None,
 ) -> HandedOut:
+    if not delivered:
+        return []
+    since, visibility_s = time.monotonic(), None
+    if visibility is not None:
+        visibility_s = parse_ns(visibility, "visibility") / 1e9
     return [
-        (HeldLease(link, topic, group, each.partition, each.nonce), each.pieces)
+        (
+            HeldLease(link, topic, group, each.partition, each.nonce, since, visibility_s),
+            each.pieces,
+        )
         for each in delivered
     ]
 
@@ -92,7 +94,12 @@ def settle_all(
 
 
 def _first_if_done(
-    link: Link, topic: TopicName, group: str, verb: Verb, how: Settle, parts: Sequence[LeasePart]
+    link: SettleLink,
+    topic: TopicName,
+    group: str,
+    verb: Verb,
+    how: Settle,
+    parts: Sequence[LeasePart],
 ) -> Steps[Refusal | None]:
     """What is said of the first of many messages, if all are done. Mostly they are not, and then
     the first few tell."""

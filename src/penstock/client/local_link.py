@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from penstock.broker.api import Api
+from penstock.client.leases import HeldLease
 from penstock.client.link import Link
-from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Aside, Signal, Steps, Wait
+from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Aside, Signal, Steps, Wait, until
 from penstock.delivery.offsets import Int64s, Offsets
 from penstock.durations import Duration, Moment
 from penstock.errors import BrokerClosed, PenstockError
@@ -21,6 +22,7 @@ from penstock.model.groups import Fetch, Fetched
 from penstock.model.names import TopicName, parse_topic
 from penstock.model.problem import refusal_error
 from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
+from penstock.model.transactions import StagedTransaction, TransactionOutcome
 from penstock.record.batch import Batch
 
 T = TypeVar("T")
@@ -33,6 +35,8 @@ class LocalLink(Link):
         self._api = api
         self._before_close = before_close
         self.clock = api.clock
+        self.publish_value = api.publish_value  # type: ignore[method-assign]
+        self.receive_now = api.receive_now  # type: ignore[method-assign]
 
     @property
     def closed(self) -> bool:
@@ -45,7 +49,7 @@ class LocalLink(Link):
     def ask(self, call: Call[T], *, retry_for_s: float | None = None) -> Steps[T]:
         answer = yield Aside(self._api.ask, call)
         if isinstance(answer, Future):
-            yield from _durable(answer)
+            yield from until(answer)
             answer = None
         return cast(T, answer)
 
@@ -58,6 +62,7 @@ class LocalLink(Link):
         ttl: Duration | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
         wait: bool = True,
         retry_for_s: float | None = None,
@@ -69,11 +74,12 @@ class LocalLink(Link):
             ttl=ttl,
             producer=producer,
             dedup_ids=dedup_ids,
+            dedup_window=dedup_window,
             call=call,
         )
         for each in placed:
             if wait and each.durable is not DONE:
-                yield from _durable(each.durable)
+                yield from until(each.durable)
         return placed
 
     def delay(
@@ -85,13 +91,28 @@ class LocalLink(Link):
         deliver_at: Moment | Int64s | None = None,
         partition: int | None = None,
         ttl: Duration | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
     ) -> Steps[tuple[DelayedIds, int]]:
         ids, at_us, durable = self._api.delay(
-            name, batch, delay=delay, deliver_at=deliver_at, partition=partition, ttl=ttl, call=call
+            name,
+            batch,
+            delay=delay,
+            deliver_at=deliver_at,
+            partition=partition,
+            ttl=ttl,
+            dedup_ids=dedup_ids,
+            dedup_window=dedup_window,
+            call=call,
         )
-        yield from _durable(durable)
+        if durable is not DONE:
+            yield from until(durable)
         return ids, at_us if isinstance(at_us, int) else 0
+
+    def transact(self, staged: StagedTransaction) -> Steps[TransactionOutcome]:
+        outcome: TransactionOutcome = yield Aside(self._api.transact, staged)
+        return outcome
 
     def partitions(self, name: TopicName) -> int:
         with suppress(PenstockError):  # it was deleted, or the broker closed
@@ -100,7 +121,6 @@ class LocalLink(Link):
 
     def receive(self, name: TopicName, group: str, wanted: Receive) -> Steps[list[Delivered]]:
         api = self._api
-        wait_s = poll_seconds(wanted.wait)
         if wanted.ack is not None:
             refused, _ = yield from self.settle("ack", name, group, wanted.ack)
             if refused:
@@ -116,25 +136,26 @@ class LocalLink(Link):
             wanted.partition,
         )
         delivered = api.receive(*asked)
-        if wait_s and not delivered:
+        if not delivered and wanted.wait:
+            wait_s = poll_seconds(wanted.wait)
             found = yield from self._poll([name], None, lambda: api.receive(*asked) or None, wait_s)
             delivered = found or []
         return delivered
 
-    def ack(
-        self, name: TopicName, partition: int, group: str, nonce: int, offset: int
-    ) -> Steps[None]:
-        settled = self._api.ack(name, partition, group, nonce, Offsets(offset, 1))
+    def ack(self, lease: HeldLease, offset: int) -> Steps[None]:
+        settled = self._api.ack(
+            lease.topic, lease.partition, lease.group, lease.nonce, Offsets(offset, 1)
+        )
         for refused_offset, refusal in settled.refused.items():
             raise refusal(refused_offset)  # type: ignore[arg-type]
-        return NOTHING_TO_WAIT_FOR if settled.durable is DONE else _durable(settled.durable)
+        return NOTHING_TO_WAIT_FOR if settled.durable is DONE else until(settled.durable)
 
     def settle(
         self, verb: Verb, name: TopicName, group: str, named: Settle, *, repeated: bool = False
     ) -> Steps[tuple[list[Refusal], bool]]:
         settling = self._api.settle(verb, name, group, named)
         for future in settling.durable:
-            yield from _durable(future)
+            yield from until(future)
         return settling.refused, False
 
     def on_wake(
@@ -197,10 +218,3 @@ class LocalLink(Link):
                     stop()
             if self._api.closed:
                 raise BrokerClosed("the broker was closed while somebody waited for messages")
-
-
-def _durable(future: Future[Any]) -> Steps[None]:
-    if future is not DONE:
-        if not future.done():
-            yield Wait(future)
-        future.result()

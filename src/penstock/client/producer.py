@@ -17,6 +17,7 @@ import msgspec
 from penstock.client.arguments import Value
 from penstock.client.context_managers import Closing
 from penstock.client.link import Link
+from penstock.client.publishing import WINDOW_ALONE
 from penstock.client.waiting import Pause, Steps, run
 from penstock.config import LogConfig
 from penstock.durations import Duration, parse_ns
@@ -26,7 +27,7 @@ from penstock.log.base import DONE, Appendable, Appended
 from penstock.model.calls import DescribeTopic
 from penstock.model.names import TopicName, dedup_names
 from penstock.model.published import Placed, ProducerSequence
-from penstock.model.settings import TopicSettings, parse_ttl_us
+from penstock.model.settings import TopicSettings, parse_dedup_window_ms, parse_ttl_us
 from penstock.record.batch import Batch
 from penstock.record.json_values import encode_json, is_json_like, with_content_type
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 
 Acks = Literal["none", "leader", "all"]
 _DEDUP_ID = "penstock-dedup-id"
+_DEDUP_WINDOW = "penstock-dedup-window"
 
 
 class ProducerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,21 +104,27 @@ class ProducedTopic:
 
     def append_known(self, batch: Batch, number: int, _: ProducerIdentity) -> Steps[Appended]:
         """Store a message that has a deduplication id, as a header."""
-        (message,) = batch.messages()
-        headers = {**message.headers}
-        ids = [headers.pop(_DEDUP_ID)]
-        batch = batch.with_headers([headers], instead=True)
-        return self._appended((yield from self._publish(batch, number, dedup_ids=ids)))
+        batch, how = _taken_apart(batch)
+        return self._appended((yield from self._publish(batch, number, **how)))
 
     def append_later(self, batch: Batch, number: int, _: ProducerIdentity) -> Steps[Appended]:
         """Store messages that are delivered later, each at the time that it is stamped with."""
+        return self._appended((yield from self._delay(batch, number)))
+
+    def append_known_later(self, batch: Batch, number: int, _: ProducerIdentity) -> Steps[Appended]:
+        """Both: one message that has a deduplication id, as a header, and a time."""
+        batch, how = _taken_apart(batch)
+        return self._appended((yield from self._delay(batch, number, **how)))
+
+    def _delay(self, batch: Batch, number: int, **known_by: Any) -> Steps[Placed]:
+        """Where the batch waits."""
         due = batch.timestamps_us()
-        ids, _due = yield from self._retried(
+        ids, _ = yield from self._retried(
             lambda: self._link.delay(
-                self._name, batch.stamped(None), deliver_at=due, partition=number
+                self._name, batch.stamped(None), deliver_at=due, partition=number, **known_by
             )
         )
-        return self._appended(ids.placed[0])
+        return ids.placed[0]
 
     def _appended(self, placed: Placed) -> Appended:
         first = placed.first_offset
@@ -167,6 +175,15 @@ class ProducerIdentity:
         self.sequence = 0
 
 
+def _taken_apart(batch: Batch) -> tuple[Batch, dict[str, Any]]:
+    """A message without the headers that say what it is known by, and what they say."""
+    (message,) = batch.messages()
+    headers = {**message.headers}
+    name, window = headers.pop(_DEDUP_ID), headers.pop(_DEDUP_WINDOW, None)
+    how = {"dedup_ids": [name], "dedup_window": None if window is None else f"{int(window)}ms"}
+    return batch.with_headers([headers], instead=True), how
+
+
 Append: TypeAlias = Callable[[Batch, int, ProducerIdentity], Steps[Appended]]
 """How a batch is stored in a partition."""
 
@@ -193,7 +210,7 @@ class Producer(Closing):
         self._config = config
         self._turn = count()
         self._appenders: list[BufferedAppender] = []
-        self._apart: dict[tuple[int, bool], BufferedAppender] = {}
+        self._apart: dict[tuple[int, bool, bool], BufferedAppender] = {}
         """By partition, for messages that are delayed, and for those that have an id."""
         self._opening = threading.Lock()
         self._is_alone = False
@@ -210,17 +227,21 @@ class Producer(Closing):
         partition: int | None = None,
         delay: Duration | None = None,
         dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Sent:
         """Add a message to the batch of its partition. `result()` of what returns is its offset; of
-        a delayed one, where it waits. One with a `dedup_id` is sent by itself, at once."""
+        a delayed one, where it waits (-1: it is a duplicate). One with a `dedup_id` is sent by
+        itself, at once."""
         if key is None and partition is None and self._is_alone:
             number = 0
         else:
             number = self._partition_of(key, partition)
         if type(value) is not bytes and is_json_like(value):
             value, headers = encode_json(value), with_content_type(headers)
-        if delay is not None or dedup_id is not None:
-            return self._send_apart(number, value, key, headers, priority, ttl, delay, dedup_id)
+        if delay is not None or dedup_id is not None or dedup_window is not None:
+            headers = _with_dedup_id(headers, dedup_id, dedup_window)
+            has_id = dedup_id is not None
+            return self._send_apart(number, value, key, headers, priority, ttl, delay, has_id)
         appender = self._appenders[number]
         if key is None and headers is None and priority == 2 and ttl is None:
             sent = appender.send_value(value)  # type: ignore[arg-type] # told if it is none
@@ -264,18 +285,13 @@ class Producer(Closing):
         priority: int | str,
         ttl: Duration | None,
         delay: Duration | None,
-        dedup_id: str | bytes | None,
+        has_id: bool,
     ) -> Sent:
         """What is stored otherwise than under the producer's numbers."""
         from_us, due_us = self._topic.now_us(), None
         if delay is not None:
-            if dedup_id is not None:
-                raise InvalidInput("a delayed message cannot have a deduplication id")
             from_us = due_us = from_us + (parse_ns(delay, "delay") + 999) // 1000
-        else:
-            (name,) = dedup_names([dedup_id], 1)
-            headers = {**(headers or {}), _DEDUP_ID: name}
-        return self._appender_apart(number, due_us is not None).send(
+        return self._appender_apart(number, due_us is not None, has_id).send(
             value,
             key,
             headers=headers,
@@ -284,16 +300,18 @@ class Producer(Closing):
             timestamp_us=due_us,
         )
 
-    def _appender_apart(self, number: int, is_delayed: bool) -> BufferedAppender:
+    def _appender_apart(self, number: int, is_delayed: bool, has_id: bool) -> BufferedAppender:
         with self._opening:
-            appender = self._apart.get((number, is_delayed))
+            appender = self._apart.get((number, is_delayed, has_id))
             if appender is None:
                 topic = self._topic
                 how = topic.append_later if is_delayed else topic.append_known
-                appender = self._apart[number, is_delayed] = BufferedAppender(
+                if is_delayed and has_id:
+                    how = topic.append_known_later
+                appender = self._apart[number, is_delayed, has_id] = BufferedAppender(
                     self._sink(number, how),
                     # What has an id may be elsewhere already, each somewhere else.
-                    messages_max=self._config.messages_max if is_delayed else 1,
+                    messages_max=1 if has_id else self._config.messages_max,
                     bytes_max=self._config.bytes_max,
                     linger_ms=self._config.linger_ms,
                 )
@@ -333,6 +351,23 @@ class Producer(Closing):
 
     def _sending_sink(self, number: int, append: Append) -> Appendable:
         return _SendingSink(self, number, append)
+
+
+def _with_dedup_id(
+    headers: Mapping[str, bytes | str | None] | None,
+    dedup_id: str | bytes | None,
+    dedup_window: Duration | None,
+) -> Mapping[str, bytes | str | None] | None:
+    """What a message is known by goes through its appender as headers."""
+    if dedup_id is None:
+        if dedup_window is not None:
+            raise InvalidInput(WINDOW_ALONE)
+        return headers
+    (name,) = dedup_names([dedup_id], 1)
+    window = {}
+    if dedup_window is not None:
+        window[_DEDUP_WINDOW] = str(parse_dedup_window_ms(dedup_window))
+    return {**(headers or {}), _DEDUP_ID: name, **window}
 
 
 class _SendingSink:

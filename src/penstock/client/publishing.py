@@ -10,7 +10,7 @@ import numpy as np
 from penstock.client.arguments import Messages, Value, as_batch, moments_us, one_message
 from penstock.client.base import AsyncCalls, SyncCalls
 from penstock.client.link import Link
-from penstock.client.waiting import Steps
+from penstock.client.waiting import Steps, until
 from penstock.durations import Duration, Moment
 from penstock.errors import InvalidInput
 from penstock.model.names import TopicName
@@ -22,6 +22,12 @@ from penstock.model.published import (
     published,
 )
 from penstock.record.batch import Batch, HeaderMap, Payload
+from penstock.record.schema import Priority
+
+_NORMAL = int(Priority.NORMAL)
+_NO_MORE = (None,) * 8
+
+WINDOW_ALONE = "dedup_window says how long a dedup_id is remembered: give one, too"
 
 
 def _publish(
@@ -36,17 +42,33 @@ def _publish(
     deliver_at: Moment | None,
     partition: int | None,
     dedup_id: str | bytes | None,
+    dedup_window: Duration | None,
 ) -> Steps[Published | Delayed]:
     batch = one_message(value, key, headers, priority)
+    dedup_ids = None if dedup_id is None else [dedup_id]
+    if dedup_ids is None and dedup_window is not None:
+        raise InvalidInput(WINDOW_ALONE)
     if delay is not None or deliver_at is not None:
-        if dedup_id is not None:
-            raise InvalidInput("a delayed message cannot have a deduplication id")
         ids, at_us = yield from link.delay(
-            name, batch, delay=delay, deliver_at=deliver_at, partition=partition, ttl=ttl
+            name,
+            batch,
+            delay=delay,
+            deliver_at=deliver_at,
+            partition=partition,
+            ttl=ttl,
+            dedup_ids=dedup_ids,
+            dedup_window=dedup_window,
         )
-        return Delayed(ids[0], at_us)
-    ids_of = None if dedup_id is None else [dedup_id]
-    placed = yield from link.publish(name, batch, partition=partition, ttl=ttl, dedup_ids=ids_of)
+        placed_alone = ids.placed[0]
+        return Delayed(ids[0], at_us, placed_alone.duplicate, placed_alone.dead_letter)
+    placed = yield from link.publish(
+        name,
+        batch,
+        partition=partition,
+        ttl=ttl,
+        dedup_ids=dedup_ids,
+        dedup_window=dedup_window,
+    )
     return published(placed[0])
 
 
@@ -57,14 +79,18 @@ def _publish_batch(
     ttl: Duration | None,
     partition: int | None,
     dedup_ids: Sequence[str | bytes | None] | None,
+    dedup_window: Duration | None,
     producer: tuple[int, int, int] | None,
 ) -> Steps[PublishedBatch]:
+    if dedup_ids is None and dedup_window is not None:
+        raise InvalidInput(WINDOW_ALONE)
     placed = yield from link.publish(
         name,
         batch,
         partition=partition,
         ttl=ttl,
         dedup_ids=dedup_ids,
+        dedup_window=dedup_window,
         producer=None if producer is None else ProducerSequence(*producer),
     )
     return PublishedBatch(placed)
@@ -78,12 +104,23 @@ def _schedule_batch(
     deliver_at: Moment | Sequence[Moment] | None,
     ttl: Duration | None,
     partition: int | None,
+    dedup_ids: Sequence[str | bytes | None] | None = None,
+    dedup_window: Duration | None = None,
 ) -> Steps[Sequence[str]]:
+    if dedup_ids is None and dedup_window is not None:
+        raise InvalidInput(WINDOW_ALONE)
     due: Any = deliver_at
     if isinstance(deliver_at, Sequence | np.ndarray):
         due = moments_us(deliver_at)
     ids, _ = yield from link.delay(
-        name, batch, delay=delay, deliver_at=due, partition=partition, ttl=ttl
+        name,
+        batch,
+        delay=delay,
+        deliver_at=due,
+        partition=partition,
+        ttl=ttl,
+        dedup_ids=dedup_ids,
+        dedup_window=dedup_window,
     )
     return ids if len(ids) else []
 
@@ -103,6 +140,7 @@ class Publishing(SyncCalls):
         deliver_at: None = None,
         partition: int | None = None,
         dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Published: ...
     @overload
     def publish(
@@ -117,6 +155,8 @@ class Publishing(SyncCalls):
         delay: Duration,
         deliver_at: None = None,
         partition: int | None = None,
+        dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Delayed: ...
     @overload
     def publish(
@@ -131,6 +171,8 @@ class Publishing(SyncCalls):
         delay: None = None,
         deliver_at: Moment,
         partition: int | None = None,
+        dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Delayed: ...
     def publish(
         self,
@@ -145,13 +187,24 @@ class Publishing(SyncCalls):
         deliver_at: Moment | None = None,
         partition: int | None = None,
         dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Published | Delayed:
         """Publish a message. On return it survives what the topic's fsync policy promises.
 
         The value is bytes or text; a dict, a list, a struct, a dataclass or a pydantic model is
         published as JSON, with the header `content-type: application/json`.
         With `delay` or `deliver_at` it is delivered later; `cancel` takes the id of what returns.
+        A second message with the same `dedup_id` within the topic's window, or the `dedup_window`
+        that the first one was published with, is not stored: what returns is about the first.
         """
+        more = key, headers, ttl, delay, deliver_at, partition, dedup_id, dedup_window
+        if type(value) is bytes and type(topic) is str and priority == _NORMAL and more == _NO_MORE:
+            stored = self._link.publish_value(self._namespace, topic, value)
+            if stored is not None:
+                published, durable = stored
+                if durable is not None:
+                    self._run(until(durable))
+                return published
         return self._run(
             _publish(
                 self._link,
@@ -165,6 +218,7 @@ class Publishing(SyncCalls):
                 deliver_at,
                 partition,
                 dedup_id,
+                dedup_window,
             )
         )
 
@@ -182,6 +236,7 @@ class Publishing(SyncCalls):
         deliver_at: None = None,
         partition: int | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         producer: tuple[int, int, int] | None = None,
     ) -> PublishedBatch: ...
     @overload
@@ -197,6 +252,8 @@ class Publishing(SyncCalls):
         delay: Duration,
         deliver_at: None = None,
         partition: int | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
     ) -> Sequence[str]: ...
     @overload
     def publish_batch(
@@ -211,6 +268,8 @@ class Publishing(SyncCalls):
         delay: None = None,
         deliver_at: Moment | Sequence[Moment],
         partition: int | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
     ) -> Sequence[str]: ...
     def publish_batch(
         self,
@@ -225,6 +284,7 @@ class Publishing(SyncCalls):
         deliver_at: Moment | Sequence[Moment] | None = None,
         partition: int | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         producer: tuple[int, int, int] | None = None,
     ) -> PublishedBatch | Sequence[str]:
         """Publish many messages at once: lists of values and what goes with them, or Arrow.
@@ -232,17 +292,29 @@ class Publishing(SyncCalls):
         With `delay` or `deliver_at`, one moment or one for each, they are delivered later; what
         returns are their ids, to cancel them by. `producer` is for who numbers messages itself,
         partition by partition, so that what is sent again is not stored twice: an id, an epoch,
-        and the number of the first message.
+        and the number of the first message. `dedup_ids` are as with `publish`.
         """
         batch = as_batch(messages, keys, headers, priority)
         name = self._name(topic)
         if delay is not None or deliver_at is not None:
-            if dedup_ids is not None or producer is not None:
-                raise InvalidInput("delayed messages have neither deduplication ids nor a producer")
-            later = _schedule_batch(self._link, name, batch, delay, deliver_at, ttl, partition)
+            if producer is not None:
+                raise InvalidInput("delayed messages have no producer; give them dedup_ids")
+            later = _schedule_batch(
+                self._link,
+                name,
+                batch,
+                delay,
+                deliver_at,
+                ttl,
+                partition,
+                dedup_ids,
+                dedup_window,
+            )
             return self._run(later)
         return self._run(
-            _publish_batch(self._link, name, batch, ttl, partition, dedup_ids, producer)
+            _publish_batch(
+                self._link, name, batch, ttl, partition, dedup_ids, dedup_window, producer
+            )
         )
 
     def schedule_batch(
@@ -280,6 +352,7 @@ class AsyncPublishing(AsyncCalls):
         deliver_at: None = None,
         partition: int | None = None,
         dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Published: ...
     @overload
     async def publish(
@@ -294,6 +367,8 @@ class AsyncPublishing(AsyncCalls):
         delay: Duration,
         deliver_at: None = None,
         partition: int | None = None,
+        dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Delayed: ...
     @overload
     async def publish(
@@ -308,6 +383,8 @@ class AsyncPublishing(AsyncCalls):
         delay: None = None,
         deliver_at: Moment,
         partition: int | None = None,
+        dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Delayed: ...
     async def publish(
         self,
@@ -322,13 +399,24 @@ class AsyncPublishing(AsyncCalls):
         deliver_at: Moment | None = None,
         partition: int | None = None,
         dedup_id: str | bytes | None = None,
+        dedup_window: Duration | None = None,
     ) -> Published | Delayed:
         """Publish a message. On return it survives what the topic's fsync policy promises.
 
         The value is bytes or text; a dict, a list, a struct, a dataclass or a pydantic model is
         published as JSON, with the header `content-type: application/json`.
         With `delay` or `deliver_at` it is delivered later; `cancel` takes the id of what returns.
+        A second message with the same `dedup_id` within the topic's window, or the `dedup_window`
+        that the first one was published with, is not stored: what returns is about the first.
         """
+        more = key, headers, ttl, delay, deliver_at, partition, dedup_id, dedup_window
+        if type(value) is bytes and type(topic) is str and priority == _NORMAL and more == _NO_MORE:
+            stored = self._link.publish_value(self._namespace, topic, value)
+            if stored is not None:
+                published, durable = stored
+                if durable is not None:
+                    await self._run(until(durable))
+                return published
         return await self._run(
             _publish(
                 self._link,
@@ -342,6 +430,7 @@ class AsyncPublishing(AsyncCalls):
                 deliver_at,
                 partition,
                 dedup_id,
+                dedup_window,
             )
         )
 
@@ -359,6 +448,7 @@ class AsyncPublishing(AsyncCalls):
         deliver_at: None = None,
         partition: int | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         producer: tuple[int, int, int] | None = None,
     ) -> PublishedBatch: ...
     @overload
@@ -374,6 +464,8 @@ class AsyncPublishing(AsyncCalls):
         delay: Duration,
         deliver_at: None = None,
         partition: int | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
     ) -> Sequence[str]: ...
     @overload
     async def publish_batch(
@@ -388,6 +480,8 @@ class AsyncPublishing(AsyncCalls):
         delay: None = None,
         deliver_at: Moment | Sequence[Moment],
         partition: int | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
     ) -> Sequence[str]: ...
     async def publish_batch(
         self,
@@ -402,6 +496,7 @@ class AsyncPublishing(AsyncCalls):
         deliver_at: Moment | Sequence[Moment] | None = None,
         partition: int | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         producer: tuple[int, int, int] | None = None,
     ) -> PublishedBatch | Sequence[str]:
         """Publish many messages at once: lists of values and what goes with them, or Arrow.
@@ -409,17 +504,29 @@ class AsyncPublishing(AsyncCalls):
         With `delay` or `deliver_at`, one moment or one for each, they are delivered later; what
         returns are their ids, to cancel them by. `producer` is for who numbers messages itself,
         partition by partition, so that what is sent again is not stored twice: an id, an epoch,
-        and the number of the first message.
+        and the number of the first message. `dedup_ids` are as with `publish`.
         """
         batch = as_batch(messages, keys, headers, priority)
         name = self._name(topic)
         if delay is not None or deliver_at is not None:
-            if dedup_ids is not None or producer is not None:
-                raise InvalidInput("delayed messages have neither deduplication ids nor a producer")
-            later = _schedule_batch(self._link, name, batch, delay, deliver_at, ttl, partition)
+            if producer is not None:
+                raise InvalidInput("delayed messages have no producer; give them dedup_ids")
+            later = _schedule_batch(
+                self._link,
+                name,
+                batch,
+                delay,
+                deliver_at,
+                ttl,
+                partition,
+                dedup_ids,
+                dedup_window,
+            )
             return await self._run(later)
         return await self._run(
-            _publish_batch(self._link, name, batch, ttl, partition, dedup_ids, producer)
+            _publish_batch(
+                self._link, name, batch, ttl, partition, dedup_ids, dedup_window, producer
+            )
         )
 
     async def schedule_batch(

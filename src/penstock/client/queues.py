@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import get_args
 
-from penstock.client.arguments import maybe_seconds, receipts_by_topic
+from penstock.client.arguments import receipts_by_topic, seconds
 from penstock.client.base import AsyncCalls, SyncCalls
 from penstock.client.dead_letters import AsyncDeadLetters, DeadLetters
-from penstock.client.leases import HandedOut, handed_out
+from penstock.client.leases import handed_out
 from penstock.client.link import Link
 from penstock.client.received import (
     AsyncReceivedBatch,
@@ -26,13 +26,15 @@ from penstock.client.waiting import Steps
 from penstock.durations import Duration
 from penstock.errors import DeliveryError, InvalidInput
 from penstock.model import calls
-from penstock.model.deliveries import GroupStart, Receive, Settle, Verb, poll_seconds
+from penstock.model.deliveries import Delivered, GroupStart, Receive, Settle, Verb, poll_seconds
 from penstock.model.names import TopicName, group_name
 from penstock.model.positions import Position, place_of
 from penstock.model.problem import refusal_error
 from penstock.model.stats import InFlightMessage
 
 _PAGE = 1000
+_STARTS = get_args(GroupStart)
+_NO_MORE = None, "", None, "earliest"
 
 
 def _wanted(
@@ -43,31 +45,28 @@ def _wanted(
     partition: int | None,
     start: GroupStart,
 ) -> Receive:
-    if start not in get_args(GroupStart):
+    if start not in _STARTS:
         raise InvalidInput(f'start is {start!r:.100}; give "earliest" or "latest"')
     return Receive(
         max_messages=max_messages,
         wait=poll_seconds(wait),
-        visibility=maybe_seconds(visibility, "visibility"),
+        visibility=None if visibility is None else seconds(visibility, "visibility"),
         consumer=consumer,
         partition=partition,
         start=start,
     )
 
 
-def _receive(link: Link, name: TopicName, group: str, wanted: Receive) -> Steps[HandedOut]:
-    delivered = yield from link.receive(name, group, wanted)
-    return handed_out(link, name, group, delivered)
-
-
 def _receive_after(
-    link: Link, name: TopicName, group: str, wanted: Receive, done: HeldBatch
-) -> Steps[HandedOut]:
+    link: Link, name: TopicName, group: str, wanted: Receive, done: HeldBatch | None
+) -> Steps[list[Delivered]]:
     """Ack a batch, and receive the next one: in one request where that is possible."""
+    if done is None:
+        return (yield from link.receive(name, group, wanted))
     deadline = time.monotonic() + poll_seconds(wanted.wait)
     ack = yield from done._ack_with(link, name, group)
     if ack is None:
-        return (yield from _receive(link, name, group, wanted))
+        return (yield from link.receive(name, group, wanted))
     done._ack_was_sent = True
     try:
         delivered = yield from link.receive(name, group, _with(wanted, ack))
@@ -78,9 +77,9 @@ def _receive_after(
             raise
         yield from done._ack_first()
         left_s = max(deadline - time.monotonic(), 0)
-        return (yield from _receive(link, name, group, _with(wanted, None, left_s)))
+        return (yield from link.receive(name, group, _with(wanted, None, left_s)))
     done._acked = True
-    return handed_out(link, name, group, delivered)
+    return delivered
 
 
 def _with(wanted: Receive, ack: Settle | None, wait_s: float | None = None) -> Receive:
@@ -150,10 +149,18 @@ class Queues(SyncCalls):
         A new group begins with the oldest message; with `start="latest"` it gets what is published
         from its first receive on.
         """
+        more = visibility, consumer, partition, start
+        if more == _NO_MORE and type(topic) is type(group) is str:
+            if wait != 0:
+                poll_seconds(wait)  # or it raises what it would
+            found = self._link.receive_now(self._namespace, topic, group, max_messages)
+            if found is not None and (found[1] or wait == 0):
+                return held(ReceivedMessage, handed_out(self._link, found[0], group, found[1]))
         wanted = _wanted(max_messages, wait, visibility, consumer, partition, start)
-        return held(
-            ReceivedMessage, self._run(_receive(self._link, self._name(topic), group, wanted))
-        )
+        name = self._name(topic)
+        delivered = self._run(self._link.receive(name, group, wanted))
+        leases = handed_out(self._link, name, group, delivered, wanted.visibility)
+        return held(ReceivedMessage, leases)
 
     def receive_batch(
         self,
@@ -174,15 +181,21 @@ class Queues(SyncCalls):
         """
         wanted = _wanted(max_messages, wait, visibility, consumer, partition, start)
         name = self._name(topic)
-        if ack is None:
-            return ReceivedBatch(self._run(_receive(self._link, name, group, wanted)))
-        if not isinstance(ack, ReceivedBatch):
+        if not isinstance(ack, ReceivedBatch | None):
             raise InvalidInput(f"ack takes a batch that receive_batch gave, not {ack!r:.100}")
-        return ReceivedBatch(self._run(_receive_after(self._link, name, group, wanted, ack)))
+        delivered = self._run(_receive_after(self._link, name, group, wanted, ack))
+        return ReceivedBatch(handed_out(self._link, name, group, delivered, wanted.visibility))
 
-    def ack(self, group: str, receipts: str | Sequence[str]) -> dict[str, DeliveryError]:
-        """Ack messages by their receipts. Returns what could not be acked, by receipt."""
-        return self._run(_settle_receipts(self._link, "ack", group, receipts, Settle()))
+    def ack(
+        self, group: str, receipts: str | Sequence[str], *, even_if_lost: bool = False
+    ) -> dict[str, DeliveryError]:
+        """Ack messages by their receipts. Returns what could not be acked, by receipt.
+
+        `even_if_lost`: also those whose lease ran out, whoever holds them by now. Where keys are
+        ordered a lost lease stays lost.
+        """
+        how = Settle(even_if_lost=even_if_lost)
+        return self._run(_settle_receipts(self._link, "ack", group, receipts, how))
 
     def nack(
         self,
@@ -261,8 +274,17 @@ class AsyncQueues(AsyncCalls):
         A new group begins with the oldest message; with `start="latest"` it gets what is published
         from its first receive on.
         """
+        more = visibility, consumer, partition, start
+        if more == _NO_MORE and type(topic) is type(group) is str:
+            if wait != 0:
+                poll_seconds(wait)  # or it raises what it would
+            found = self._link.receive_now(self._namespace, topic, group, max_messages)
+            if found is not None and (found[1] or wait == 0):
+                return held(AsyncReceivedMessage, handed_out(self._link, found[0], group, found[1]))
         wanted = _wanted(max_messages, wait, visibility, consumer, partition, start)
-        leases = await self._run(_receive(self._link, self._name(topic), group, wanted))
+        name = self._name(topic)
+        delivered = await self._run(self._link.receive(name, group, wanted))
+        leases = handed_out(self._link, name, group, delivered, wanted.visibility)
         return held(AsyncReceivedMessage, leases)
 
     async def receive_batch(
@@ -284,16 +306,21 @@ class AsyncQueues(AsyncCalls):
         """
         wanted = _wanted(max_messages, wait, visibility, consumer, partition, start)
         name = self._name(topic)
-        if ack is None:
-            return AsyncReceivedBatch(await self._run(_receive(self._link, name, group, wanted)))
-        if not isinstance(ack, AsyncReceivedBatch):
+        if not isinstance(ack, AsyncReceivedBatch | None):
             raise InvalidInput(f"ack takes a batch that receive_batch gave, not {ack!r:.100}")
-        steps = _receive_after(self._link, name, group, wanted, ack)
-        return AsyncReceivedBatch(await self._run(steps))
+        delivered = await self._run(_receive_after(self._link, name, group, wanted, ack))
+        return AsyncReceivedBatch(handed_out(self._link, name, group, delivered, wanted.visibility))
 
-    async def ack(self, group: str, receipts: str | Sequence[str]) -> dict[str, DeliveryError]:
-        """Ack messages by their receipts. Returns what could not be acked, by receipt."""
-        return await self._run(_settle_receipts(self._link, "ack", group, receipts, Settle()))
+    async def ack(
+        self, group: str, receipts: str | Sequence[str], *, even_if_lost: bool = False
+    ) -> dict[str, DeliveryError]:
+        """Ack messages by their receipts. Returns what could not be acked, by receipt.
+
+        `even_if_lost`: also those whose lease ran out, whoever holds them by now. Where keys are
+        ordered a lost lease stays lost.
+        """
+        how = Settle(even_if_lost=even_if_lost)
+        return await self._run(_settle_receipts(self._link, "ack", group, receipts, how))
 
     async def nack(
         self,

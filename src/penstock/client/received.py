@@ -10,13 +10,13 @@ from typing import Any, Self, TypeVar
 import msgspec
 import pyarrow as pa
 
-from penstock.client.arguments import maybe_seconds, seconds
+from penstock.client.arguments import maybe_seconds, parse_text, seconds
 from penstock.client.leases import HandedOut, HeldLease, settle_all, whole_leases
 from penstock.client.link import Link
 from penstock.client.payload import DeliveredPayload
 from penstock.client.waiting import NOTHING_TO_WAIT_FOR, Steps, run, run_async
 from penstock.durations import Duration
-from penstock.errors import DeliveryError, InvalidInput
+from penstock.errors import DeliveryError
 from penstock.model.deliveries import Extend, Nack, Rejection, Settle, Verb
 from penstock.model.names import TopicName
 from penstock.model.receipts import Receipt
@@ -27,21 +27,17 @@ _ACK = Settle()
 
 
 def nack_of(delay: Duration | None, error: str, retries: int | None) -> Nack:
-    return Nack(delay=maybe_seconds(delay, "delay"), error=_text("error", error), retries=retries)
+    return Nack(
+        delay=maybe_seconds(delay, "delay"), error=parse_text("error", error), retries=retries
+    )
 
 
 def reject_of(reason: str) -> Rejection:
-    return Rejection(reason=_text("reason", reason))
+    return Rejection(reason=parse_text("reason", reason))
 
 
 def extend_of(visibility: Duration) -> Extend:
     return Extend(visibility=seconds(visibility, "visibility"))
-
-
-def _text(name: str, text: object) -> str:
-    if not isinstance(text, str):
-        raise InvalidInput(f"{name} must be text, not {type(text).__name__}")
-    return text
 
 
 class Held(msgspec.Struct, DeliveredPayload, eq=False, weakref=True):
@@ -82,16 +78,18 @@ class Held(msgspec.Struct, DeliveredPayload, eq=False, weakref=True):
         return f"<Message {where} {shown!r}, delivery {self.delivery_count}>"
 
     def _ack(self) -> Steps[None]:
-        steps = self._lease.ack(self._message.offset)
+        steps = self._lease.link.ack(self._lease, self._message.offset)
         self._settled = True
         return steps
 
     def _settle(self, verb: Verb, how: Settle) -> Steps[None]:
         self._settled = True
-        return self._lease.settle(verb, self._message.offset, how)
+        return self._lease.link.settle_one(verb, self._lease, self._message.offset, how)
 
     def _extend(self, visibility: Duration) -> Steps[None]:
-        return self._lease.settle("extend", self._message.offset, extend_of(visibility))
+        return self._lease.link.settle_one(
+            "extend", self._lease, self._message.offset, extend_of(visibility)
+        )
 
     def _finish(self, error: BaseException | None) -> Steps[None]:
         """What leaving a `with` block means."""
@@ -110,7 +108,7 @@ class ReceivedMessage(Held):
 
     def ack(self) -> None:
         """The message is done."""
-        steps = self._lease.ack(self._message.offset)
+        steps = self._lease.link.ack(self._lease, self._message.offset)
         self._settled = True
         if steps is not NOTHING_TO_WAIT_FOR:
             run(steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.client.async_producer import AsyncProducer
 from penstock.client.base import AsyncCalls, BaseClient, SyncCalls
@@ -40,6 +40,24 @@ def _names(client: BaseClient, topics: str | Sequence[str]) -> list[TopicName]:
     if not isinstance(several, Iterable):
         raise InvalidInput(f"topics is {topics!r:.100}; give the name of a topic, or a list")
     return [client._name(topic) for topic in several]
+
+
+def _set_stream_offsets(
+    client: BaseClient,
+    group: str,
+    offsets: Mapping[str, Mapping[int, int]],
+    incarnations: Mapping[str, str],
+) -> calls.SetStreamOffsets:
+    if not isinstance(offsets, Mapping) or not all(
+        isinstance(each, Mapping) for each in offsets.values()
+    ):
+        raise InvalidInput(f"offsets is {offsets!r:.100}; give {{topic: {{partition: offset}}}}")
+    return calls.SetStreamOffsets(
+        namespace=client._namespace,
+        group=group_name(group),
+        offsets={topic: dict(each) for topic, each in offsets.items()},
+        incarnations=dict(incarnations),
+    )
 
 
 class StreamGroupCalls(SyncCalls):
@@ -107,6 +125,20 @@ class StreamGroupCalls(SyncCalls):
                 partition=partition,
             )
         )
+
+    def set_stream_offsets(
+        self,
+        group: str,
+        offsets: Mapping[str, Mapping[int, int]],
+        *,
+        incarnations: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say how far a stream group is: offsets by topic and partition, all or none, in one call.
+
+        Only while it has no members. With `incarnations`, as `stats` has them, a topic that was
+        deleted and made again meanwhile is TopicRecreated.
+        """
+        self._ask(_set_stream_offsets(self, group, offsets, incarnations or {}))
 
     def delete_stream_group(self, group: str) -> None:
         """Forget what a stream group has committed. Only while it has no members."""
@@ -176,6 +208,20 @@ class AsyncStreamGroupCalls(AsyncCalls):
                 partition=partition,
             )
         )
+
+    async def set_stream_offsets(
+        self,
+        group: str,
+        offsets: Mapping[str, Mapping[int, int]],
+        *,
+        incarnations: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say how far a stream group is: offsets by topic and partition, all or none, in one call.
+
+        Only while it has no members. With `incarnations`, as `stats` has them, a topic that was
+        deleted and made again meanwhile is TopicRecreated.
+        """
+        await self._ask(_set_stream_offsets(self, group, offsets, incarnations or {}))
 
     async def delete_stream_group(self, group: str) -> None:
         """Forget what a stream group has committed. Only while it has no members."""

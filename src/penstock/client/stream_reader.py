@@ -24,7 +24,13 @@ from penstock.client.link import Link
 from penstock.client.stream_progress import StreamMessage, StreamProgress, places_among
 from penstock.client.waiting import Steps, Turn, run
 from penstock.durations import Duration, parse_ns, text
-from penstock.errors import BrokerClosed, GroupError, PenstockError, StaleGeneration
+from penstock.errors import (
+    BrokerClosed,
+    GroupError,
+    InvalidInput,
+    PenstockError,
+    StaleGeneration,
+)
 from penstock.group.assignment import TopicPartition
 from penstock.group.member import AssignmentChange, Member
 from penstock.group.offsets import AtOffset, AtTime, Earliest, Latest, Start
@@ -41,6 +47,7 @@ from penstock.model.groups import (
 )
 from penstock.model.names import TopicName, group_name
 from penstock.model.positions import Position, parse_position
+from penstock.model.transactions import StagedOffsets
 from penstock.model.values import StreamPosition
 
 _logger = logging.getLogger("penstock.client")
@@ -170,13 +177,41 @@ class StreamReader(Abandonable):
         finally:
             self._turn.release()
 
+    def stage_commit_steps(self) -> Steps[StagedOffsets | None]:
+        """What is done, for a transaction that commits it."""
+        if self._config.commit_every_ns is not None:
+            raise InvalidInput(
+                "this stream commits by itself, before the transaction would: make it with "
+                "commit_every=None"
+            )
+        yield Turn(self._turn)
+        try:
+            self._reading.finish_current()
+            offsets = self._reading.to_commit(self._member.owned | self._member.revoking)
+            if not offsets or self._member.generation is None:
+                return None
+            self._commits += 1
+            return StagedOffsets(
+                group=self._group,
+                member_id=self._member.member_id or "",
+                generation=self._member.generation,
+                offsets=positions(offsets),
+                number=self._commits,
+            )
+        finally:
+            self._turn.release()
+
+    def committed_by_transaction(self, staged: StagedOffsets) -> None:
+        """A transaction committed these offsets: reading goes on behind them."""
+        self._reading.committed(offsets_of(staged.offsets))
+
     def leave_steps(self, *, failed: bool = False) -> Steps[None]:
         """Commit, if it does so by itself, and leave the group; others get the partitions at once.
 
         `failed`: the message that was handed out last is not done, and comes again.
         """
         self._closed = True
-        yield Turn(self._turn)  # also who comes second waits: the first may still be about it
+        yield Turn(self._turn)  # a second caller waits, too, until the first has left
         try:
             if failed:
                 self._reading.fail_current()

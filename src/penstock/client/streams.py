@@ -94,9 +94,8 @@ class AsyncStream(AsyncIterated, StreamReader):
         config: StreamConfig,
     ) -> None:
         super().__init__(link, topics, group, start, config)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._abandoned: asyncio.Future[AsyncStream] | None = None
         self._beating: asyncio.Task[None] | None = None
-        self._leaving: asyncio.Task[None] | None = None
 
     async def next(self, wait: Duration | None = None) -> StreamMessage | None:
         """The next message; None if none has come within the time. By default it waits on."""
@@ -131,25 +130,34 @@ class AsyncStream(AsyncIterated, StreamReader):
         self._start_beating()
 
     def _leave_aside(self) -> None:
-        if self._loop is not None:
+        if self._is_planned:  # the broker is in this process: it needs no event loop
+            run(self.leave_steps(failed=True))
+        elif self._abandoned is not None:
             with suppress(RuntimeError):  # the event loop is closed: the session ends by itself
-                self._loop.call_soon_threadsafe(self._leave_soon)
-
-    def _leave_soon(self) -> None:
-        self._leaving = asyncio.create_task(self.leave(failed=True))
+                loop = self._abandoned.get_loop()
+                loop.call_soon_threadsafe(self._abandoned.set_result, self)
 
     def _start_beating(self) -> None:
-        self._loop = asyncio.get_running_loop()
         if self._plan_beats():
             return
         if self._beating is None or self._beating.done():
-            self._beating = self._loop.create_task(_beat_on_loop(weakref.ref(self)))
+            loop = asyncio.get_running_loop()
+            self._abandoned = loop.create_future()
+            self._beating = loop.create_task(_beat_on_loop(weakref.ref(self), self._abandoned))
 
 
-async def _beat_on_loop(stream: weakref.ref[AsyncStream]) -> None:
+async def _beat_on_loop(
+    stream: weakref.ref[AsyncStream], abandoned: asyncio.Future[AsyncStream]
+) -> None:
+    """Until somebody leaves. It leaves itself for a stream that nobody refers to: a task that is
+    made for that may come too late to be run at the end of its event loop."""
     wait_s: float | None = 0.0
     while wait_s is not None:
-        await asyncio.sleep(wait_s)
+        await asyncio.wait([abandoned], timeout=wait_s)
+        if abandoned.done():
+            left = abandoned.result()
+            left._abandoned = None  # so that they do not hold each other
+            return await run_async(left.leave_steps(failed=True))
         found = stream()
         wait_s = None if found is None else await run_async(found.beat_steps())
         del found

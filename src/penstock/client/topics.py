@@ -12,13 +12,12 @@ from penstock.client.waiting import Steps
 from penstock.durations import Moment
 from penstock.log.base import Batches
 from penstock.model import calls
-from penstock.model.messages import DelayedMessage, MessagePage
+from penstock.model.messages import DelayedMessage, MessagePage, PeekedMessage
 from penstock.model.names import TopicName, group_name
 from penstock.model.positions import Position, place_of
 from penstock.model.settings import TopicSettings
-from penstock.model.stats import DelayStats, LatencyRow, TopicStats
-from penstock.model.topics import Compacted
-from penstock.record.batch import Message
+from penstock.model.stats import DelayStats, LatencyRow, PriorityStats, TopicStats
+from penstock.model.topics import Compacted, PartitionBounds
 
 _PAGE = 1000
 _STATS_PAGE = 500
@@ -57,9 +56,9 @@ def _latencies(
 
 def _peek(
     link: Link, name: TopicName, partition: int | None, at: Position, limit: int
-) -> Steps[list[Message]]:
+) -> Steps[list[PeekedMessage]]:
     parse_limit(limit)
-    found: list[Message] = []
+    found: list[PeekedMessage] = []
     place = place_of(at)
     while True:
         page = yield from link.ask(
@@ -132,6 +131,11 @@ class Topics(SyncCalls):
         """Depth, rates and more, by partition, group and priority."""
         return self._ask(calls.DescribeStats(**self._topic(topic)))
 
+    def priority_stats(self, topic: str) -> PriorityStats:
+        """Each priority of a topic, and of its partitions: ready, in flight, enqueue and dequeue
+        rate, and when it was last served."""
+        return self._ask(calls.DescribePriorities(**self._topic(topic)))
+
     def all_stats(self) -> list[TopicStats]:
         """Of every topic of this client's namespace."""
         return self._run(_all_stats(self._link, self._namespace))
@@ -159,8 +163,11 @@ class Topics(SyncCalls):
             left -= len(page.delayed)
             after = page.next
 
-    def delay_stats(self, topic: str) -> DelayStats:
-        """How many messages wait, and when the next falls due."""
+    def delay_stats(self, topic: str | None = None) -> DelayStats:
+        """Delayed messages of a topic or, by default, of all topics of this client's namespace: how
+        many wait, when the next falls due, and what became of the others."""
+        if topic is None:
+            return self._ask(calls.SummarizeDelays(namespace=self._namespace))
         return self._ask(calls.DescribeDelays(**self._topic(topic)))
 
     def peek(
@@ -170,7 +177,7 @@ class Topics(SyncCalls):
         partition: int | None = None,
         at: Position = "earliest",
         limit: int = 10,
-    ) -> list[Message]:
+    ) -> list[PeekedMessage]:
         """Look at messages without consuming them: of one partition, or of all in the order of
         time."""
         return self._run(_peek(self._link, self._name(topic), partition, at, limit))
@@ -185,6 +192,12 @@ class Topics(SyncCalls):
     def purge(self, topic: str, *, group: str | None = None) -> int:
         """Drop every message of a topic, or skip them all for one group; how many there were."""
         return self._ask(calls.Purge(**self._topic(topic), group=_maybe_group(group))).count
+
+    def trim(self, topic: str, partition: int, before: Position) -> PartitionBounds:
+        """Drop the messages of a partition that are before a position; what it holds then."""
+        return self._ask(
+            calls.Trim(**self._topic(topic), partition=partition, before=place_of(before))
+        )
 
 
 class AsyncTopics(AsyncCalls):
@@ -233,6 +246,11 @@ class AsyncTopics(AsyncCalls):
         """Depth, rates and more, by partition, group and priority."""
         return await self._ask(calls.DescribeStats(**self._topic(topic)))
 
+    async def priority_stats(self, topic: str) -> PriorityStats:
+        """Each priority of a topic, and of its partitions: ready, in flight, enqueue and dequeue
+        rate, and when it was last served."""
+        return await self._ask(calls.DescribePriorities(**self._topic(topic)))
+
     async def all_stats(self) -> list[TopicStats]:
         """Of every topic of this client's namespace."""
         return await self._run(_all_stats(self._link, self._namespace))
@@ -263,8 +281,11 @@ class AsyncTopics(AsyncCalls):
             after = page.next
         return found
 
-    async def delay_stats(self, topic: str) -> DelayStats:
-        """How many messages wait, and when the next falls due."""
+    async def delay_stats(self, topic: str | None = None) -> DelayStats:
+        """Delayed messages of a topic or, by default, of all topics of this client's namespace: how
+        many wait, when the next falls due, and what became of the others."""
+        if topic is None:
+            return await self._ask(calls.SummarizeDelays(namespace=self._namespace))
         return await self._ask(calls.DescribeDelays(**self._topic(topic)))
 
     async def peek(
@@ -274,7 +295,7 @@ class AsyncTopics(AsyncCalls):
         partition: int | None = None,
         at: Position = "earliest",
         limit: int = 10,
-    ) -> list[Message]:
+    ) -> list[PeekedMessage]:
         """Look at messages without consuming them: of one partition, or of all in the order of
         time."""
         return await self._run(_peek(self._link, self._name(topic), partition, at, limit))
@@ -291,3 +312,9 @@ class AsyncTopics(AsyncCalls):
     async def purge(self, topic: str, *, group: str | None = None) -> int:
         """Drop every message of a topic, or skip them all for one group; how many there were."""
         return (await self._ask(calls.Purge(**self._topic(topic), group=_maybe_group(group)))).count
+
+    async def trim(self, topic: str, partition: int, before: Position) -> PartitionBounds:
+        """Drop the messages of a partition that are before a position; what it holds then."""
+        return await self._ask(
+            calls.Trim(**self._topic(topic), partition=partition, before=place_of(before))
+        )

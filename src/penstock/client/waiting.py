@@ -16,6 +16,8 @@ from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from penstock.errors import storage_error
+
 S = TypeVar("S")
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -123,6 +125,13 @@ class Signal:
                 self.future.set_result(None)
 
 
+def until(future: Future[T]) -> Steps[T]:
+    """What comes of a future."""
+    if not future.done():
+        yield Wait(future)
+    return future.result()
+
+
 def run(steps: Steps[T]) -> T:
     """Drive an operation in this thread."""
     if steps is NOTHING_TO_WAIT_FOR:
@@ -139,6 +148,8 @@ def run(steps: Steps[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    except OSError as exc:
+        raise storage_error(exc) from exc.__cause__
 
 
 async def run_async(steps: Steps[T]) -> T:
@@ -155,3 +166,5 @@ async def run_async(steps: Steps[T]) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+    except OSError as exc:
+        raise storage_error(exc) from exc.__cause__

@@ -1,1 +1,1 @@
-"""What goes over the wire: the structs of requests and answers, for the server and its client."""
+"""What goes over the wire: calls as HTTP requests, messages as Arrow streams, answers as JSON."""

@@ -112,7 +112,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
 _pieces = msgspec.json.Decoder(list[Piece])
 _piece_encoder = msgspec.json.Encoder()
 PIECES_MAX = 32
-"""So many are told of in a header; for more there are columns."""
+"""At most this many are described in a header; more of them in columns."""
 
 
 def encode_compact(delivered: Sequence[Delivered]) -> tuple[bytes, bytes] | None:

@@ -23,6 +23,7 @@ from penstock.model.groups import (
     group_view,
 )
 from penstock.model.messages import DelayedMessage, DelayedPage, MessagePage
+from penstock.model.searches import FoundMessage, FoundPage
 from penstock.model.values import (
     HeaderValue,
     headers_to_bytes,
@@ -74,10 +75,18 @@ class DamageView(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class PeekedView(MessageView, frozen=True, kw_only=True, omit_defaults=True):
+    """A message, and in which partition it lies."""
+
+    partition: int
+
+
 class MessagePageView(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of a partition, or of all, and where to read on."""
 
-    messages: list[MessageView]
+    messages: list[PeekedView]
+    partitions: list[int] | msgspec.UnsetType = msgspec.UNSET
+    """As Arrow: of each batch."""
     partition: int | None
     """Null: they are of several, where nobody can go on from an offset."""
     next_offset: int
@@ -113,6 +122,28 @@ class LetterPageView(msgspec.Struct, frozen=True, kw_only=True):
     """All letters that are neither redriven nor purged."""
     next: str | None
     """The `after` of the next page; null: that was all."""
+
+
+class FoundView(msgspec.Struct, frozen=True, kw_only=True):
+    """A message, and where it lies."""
+
+    partition: int
+    message: MessageView
+    schema_id: int | None = None
+    """Of the schema that its value names, if that could be read."""
+    decoded: str | None = None
+    """What the value says by this schema, as JSON."""
+
+
+class FoundPageView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search has found so far."""
+
+    found: list[FoundView]
+    next: str | None
+    """The `after` of the next page; null: all was looked through."""
+    scanned: int
+    """Messages that were looked at for this page."""
+    scanned_bytes: int
 
 
 class FetchedPartView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -180,7 +211,13 @@ def _parts(message: Message) -> dict[str, Any]:
 def page_view(page: MessagePage, *, with_messages: bool = True) -> MessagePageView:
     """Without its messages where they go beside it, as columns."""
     return MessagePageView(
-        messages=[view(message) for message in page.messages()] if with_messages else [],
+        messages=[
+            PeekedView(partition=message.partition, **_parts(message))
+            for message in page.messages()
+        ]
+        if with_messages
+        else [],
+        partitions=msgspec.UNSET if with_messages else page.partitions,
         partition=page.partition,
         next_offset=page.next_offset,
         start=page.start,
@@ -190,8 +227,11 @@ def page_view(page: MessagePage, *, with_messages: bool = True) -> MessagePageVi
 
 
 def page_of(seen: MessagePageView, batches: list[Batch]) -> MessagePage:
+    if seen.partitions is msgspec.UNSET or len(seen.partitions) != len(batches):
+        raise ProtocolError("the answer does not say in which partition its messages lie")
     return MessagePage(
         batches=batches,
+        partitions=seen.partitions,
         partition=seen.partition,
         next_offset=seen.next_offset,
         start=seen.start,
@@ -281,6 +321,35 @@ def _delayed_page_of(seen: DelayedPageView) -> DelayedPage:
     return DelayedPage(delayed=delayed, next=seen.next)
 
 
+def _found_page_view(page: FoundPage) -> FoundPageView:
+    return FoundPageView(
+        found=[
+            FoundView(
+                partition=each.partition,
+                message=view(each.message),
+                schema_id=each.schema_id,
+                decoded=each.decoded,
+            )
+            for each in page.found
+        ],
+        next=page.next,
+        scanned=page.scanned,
+        scanned_bytes=page.scanned_bytes,
+    )
+
+
+def _found_page_of(seen: FoundPageView) -> FoundPage:
+    return FoundPage(
+        found=[
+            FoundMessage(each.partition, message_of(each.message), each.schema_id, each.decoded)
+            for each in seen.found
+        ],
+        next=seen.next,
+        scanned=seen.scanned,
+        scanned_bytes=seen.scanned_bytes,
+    )
+
+
 class JsonForm(NamedTuple):
     """What a type looks like in JSON, and the way there and back."""
 
@@ -296,6 +365,7 @@ def _itself(value: Any) -> Any:
 _FORMS = {
     Letter: JsonForm(LetterView, letter_view, letter_of),
     LetterPage: JsonForm(LetterPageView, _letter_page_view, _letter_page_of),
+    FoundPage: JsonForm(FoundPageView, _found_page_view, _found_page_of),
     DelayedPage: JsonForm(DelayedPageView, _delayed_page_view, _delayed_page_of),
     StreamGroup: JsonForm(StreamGroupView, group_view, group_of),
     # A page that goes as columns is not made from its JSON form: see `page_of`.

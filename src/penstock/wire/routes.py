@@ -15,6 +15,8 @@ from penstock.model.names import DEFAULT_NAMESPACE, TopicName
 
 CALL_HEADER = "penstock-call"
 """On what is published: the id of the call, so that one that is made again is stored once."""
+OWNER_HEADER = "penstock-owner"
+"""On answers of a cluster that came from another node: its URL, where the next may go at once."""
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -61,7 +63,9 @@ def http_call(call: Call[Any]) -> HttpCall:
         body, rest = rest, {}
     options = {name: _text(value) for name, value in rest.items() if value is not None}
     namespace: str | None = call.namespace
-    if shape.everywhere and namespace == DEFAULT_NAMESPACE:
+    if route.path.startswith("/namespaces"):
+        base = "/v1"
+    elif shape.everywhere and namespace == DEFAULT_NAMESPACE:
         base = f"/v1/namespaces/{DEFAULT_NAMESPACE}"  # without it, all of them would be meant
     else:
         base = base_path(namespace)

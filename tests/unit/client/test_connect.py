@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import penstock
+import penstock.aio
 from penstock.errors import InvalidInput
 
 
@@ -47,3 +48,10 @@ def test_a_folder_of_such_a_name_can_be_meant(
 def test_options_of_another_type_are_told(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         penstock.connect("http://localhost:1", **options)
+
+
+def test_a_client_that_was_not_awaited_says_so(tmp_path: Path) -> None:
+    connecting: Any = penstock.aio.connect(tmp_path / "data")
+    with pytest.raises(AttributeError, match=r"no publish before .* await"):
+        connecting.publish("orders", "x")
+    assert not hasattr(connecting, "__fspath__")

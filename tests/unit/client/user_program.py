@@ -75,4 +75,4 @@ def wrong(ps: Client) -> None:
     ps.publish("orders", 5)  # type: ignore[call-overload]
     ps.publish("orders", b"x", delay="1s", deliver_at=5)  # type: ignore[call-overload]
     ps.receive("orders", "g", start="newest")  # type: ignore[arg-type]
-    ps.publish_batch("orders", [b"x"], delay="1s", dedup_ids=["a"])  # type: ignore[call-overload]
+    ps.publish_batch("orders", [b"x"], delay="1s", producer=(1, 0, 0))  # type: ignore[call-overload]

@@ -22,23 +22,27 @@ from penstock.client.folder.protocol import (
     AskPublish,
     AskReceive,
     AskSettle,
+    AskTransaction,
     Hello,
     Question,
     SocketFrame,
     answer_frame,
-    decode,
+    decode_given,
     decode_question,
     problem_frame,
 )
 from penstock.client.local_link import LocalLink
 from penstock.client.waiting import Steps
-from penstock.errors import InvalidInput, PenstockError, ProtocolError
+from penstock.errors import InvalidInput, PenstockError, ProtocolError, storage_error
 from penstock.model.calls import ROUTES
+from penstock.model.deliveries import Receive
+from penstock.model.groups import Fetch
 from penstock.model.messages import MessagePage, PublishedRuns, run_of
 from penstock.model.names import TopicName
 from penstock.record.plain import Single
 from penstock.wire.columns import decode_batch, encode_compact, encode_delivered, encode_read
 from penstock.wire.json_forms import fetched_view, form_of, page_view
+from penstock.wire.transactions import decode_transaction
 
 _logger = logging.getLogger("penstock.folder")
 
@@ -52,6 +56,8 @@ def answer(link: LocalLink, frame: SocketFrame, clients: Iterator[int]) -> Steps
         return (yield from _answer(link, question, frame.body))
     except PenstockError as exc:
         return problem_frame(exc)
+    except OSError as exc:
+        return problem_frame(storage_error(exc))
     except Exception as exc:
         _logger.exception("a question of another process failed")
         return problem_frame(PenstockError(f"{type(exc).__name__}: {exc}"))
@@ -62,22 +68,26 @@ def _answer(link: LocalLink, question: Question, body: bytes) -> Steps[bytes]:
         case AskPublish():
             return (yield from _publish(link, question, body))
         case AskReceive(namespace, topic, group, wanted):
-            delivered = yield from link.receive(TopicName(namespace, topic), group, wanted)
+            receive = decode_given(wanted, Receive)
+            delivered = yield from link.receive(TopicName(namespace, topic), group, receive)
             compact = encode_compact(delivered)
             if compact is None:
                 return answer_frame(b"", encode_delivered(delivered))
             stream, pieces = compact
             return answer_frame(pieces, stream)
         case AskSettle(verb, namespace, topic, group, named):
-            settle = decode(named, SETTLE_TYPES[verb])
+            settle = decode_given(named, SETTLE_TYPES[verb])
             name = TopicName(namespace, topic)
             refused, _ = yield from link.settle(verb, name, group, settle)
             return answer_frame(refused)
         case AskFetch(namespace, wanted):
-            fetched = yield from link.fetch(namespace, wanted)
+            fetched = yield from link.fetch(namespace, decode_given(wanted, Fetch))
             about = msgspec.json.encode(fetched_view(fetched, with_messages=False))
             batches = [batch for part in fetched.parts for batch in part.batches]
             return answer_frame(body=encode_read(batches, about))
+        case AskTransaction(namespace):
+            staged = decode_transaction(body, namespace, decode_batch)
+            return answer_frame((yield from link.transact(staged)))
         case AskDelay():
             return (yield from _delay(link, question, body))
         case AskCall():
@@ -104,6 +114,7 @@ def _publish(link: LocalLink, question: AskPublish, body: bytes) -> Steps[bytes]
         ttl=question.ttl,
         producer=question.producer,
         dedup_ids=dedup_ids,
+        dedup_window=question.dedup_window,
         call=question.call,
     )
     runs = [run_of(each) for each in placed]
@@ -112,7 +123,7 @@ def _publish(link: LocalLink, question: AskPublish, body: bytes) -> Steps[bytes]
 
 def _delay(link: LocalLink, question: AskDelay, body: bytes) -> Steps[bytes]:
     name = TopicName(question.namespace, question.topic)
-    batch, _ = decode_batch(body)
+    batch, dedup_ids = decode_batch(body)
     when: dict[str, Any]
     if question.delay_ns is not None:
         when = {"delay": question.delay_ns / 1e9}
@@ -126,6 +137,8 @@ def _delay(link: LocalLink, question: AskDelay, body: bytes) -> Steps[bytes]:
         batch,
         partition=question.partition,
         ttl=question.ttl,
+        dedup_ids=dedup_ids,
+        dedup_window=question.dedup_window,
         call=question.call,
         **when,
     )
@@ -140,7 +153,7 @@ def _ask(link: LocalLink, question: AskCall) -> Steps[bytes]:
     kind = CALLS.get(question.name)
     if kind is None:
         raise InvalidInput(f"there is no call {question.name!r:.100}")
-    found = yield from link.ask(decode(question.fields, kind))
+    found = yield from link.ask(decode_given(question.fields, kind))
     if isinstance(found, MessagePage):
         about = msgspec.json.encode(page_view(found, with_messages=False))
         return answer_frame(body=encode_read(found.batches, about))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
-from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -17,9 +15,9 @@ import msgspec
 
 from penstock.client.folder.address import connect
 from penstock.client.folder.protocol import FrameReader, SocketFrame
+from penstock.client.kept_connections import KeptConnections
 from penstock.client.repeating import AnswerLost
-from penstock.errors import BrokerClosed, Unavailable
-from penstock.forks import abandon_in_children
+from penstock.errors import Unavailable
 
 _IDLE_MAX = 8  # an owner has a limited number for all
 _READ_BYTES = 256 << 10
@@ -39,26 +37,22 @@ class SocketExchange(msgspec.Struct, frozen=True, gc=False):
         return self.connections.exchange_on_loop(self.question, self.timeout_s)
 
 
-class OwnerConnections:
+class OwnerConnections(KeptConnections["_OwnerConnection"]):
     """Any thread and any event loop may ask. Raises Unavailable if nothing was asked, since nobody
     listens, and AnswerLost if the question may have arrived."""
 
     def __init__(self, folder: str) -> None:
+        super().__init__()
         self._folder = folder
-        self._idle: deque[_OwnerConnection] = deque()
-        self._busy: set[_OwnerConnection] = set()
-        self._lock = threading.Lock()
-        self.closed = self._abandoned = False
-        abandon_in_children(self)
 
     def exchange(self, question: bytes, timeout_s: float) -> SocketFrame:
         connection = self._borrow(blocking=True)
         try:
             frame = connection.exchange(question, timeout_s)
         except BaseException:
-            self._drop(connection)
+            self.drop(connection)
             raise
-        self._give_back(connection)
+        self.keep(connection, _IDLE_MAX)
         return frame
 
     async def exchange_on_loop(self, question: bytes, timeout_s: float) -> SocketFrame:
@@ -67,79 +61,33 @@ class OwnerConnections:
             async with asyncio.timeout(timeout_s):
                 frame = await connection.exchange_on_loop(question)
         except TimeoutError:
-            self._drop(connection)
+            self.drop(connection)
             raise AnswerLost(f"the owner did not answer within {timeout_s:.3g} s") from None
         except BaseException:
-            self._drop(connection)
+            self.drop(connection)
             raise
-        self._give_back(connection)
+        self.keep(connection, _IDLE_MAX)
         return frame
 
-    def close(self) -> None:
-        """Whoever waits for an answer gets an error."""
+    def drop(self, connection: _OwnerConnection) -> None:
+        """Those that are idle go too: they lead to the same owner."""
+        super().drop(connection)
         with self._lock:
-            self.closed = True
-            idle, busy = [*self._idle], [*self._busy]
+            idle = [*self._idle]
             self._idle.clear()
-        for connection in idle:
-            connection.close()
-        for connection in busy:
-            connection.hang_up()
-
-    def abandon(self) -> None:
-        """This is a forked process: the connections are its parent's."""
-        self._lock = threading.Lock()
-        self.closed = self._abandoned = True
-        for connection in [*self._idle, *self._busy]:
-            connection.close()
-        self._idle.clear()
-        self._busy.clear()
+        for each in idle:
+            each.close()
 
     def _borrow(self, *, blocking: bool) -> _OwnerConnection:
-        with self._lock:
-            self._check_open()
-            connection = self._idle.pop() if self._idle else None
-            if connection is not None:
-                self._busy.add(connection)
-                return connection
+        connection = self.take_idle()
+        if connection is not None:
+            return connection
         try:
-            connection = _OwnerConnection(connect(self._folder, blocking=blocking))
+            return self.take_new(_OwnerConnection(connect(self._folder, blocking=blocking)))
         except OSError as exc:
             raise Unavailable(
                 f"nobody listens for clients of {self._folder}: {exc.strerror or exc}"
             ) from exc
-        with self._lock:
-            if self.closed:
-                connection.close()
-                self._check_open()
-            self._busy.add(connection)
-        return connection
-
-    def _check_open(self) -> None:
-        if self._abandoned:
-            raise BrokerClosed(
-                "the client was made by the process that this one was forked from; "
-                "connect after the fork"
-            )
-        if self.closed:
-            raise BrokerClosed("the client was closed")
-
-    def _give_back(self, connection: _OwnerConnection) -> None:
-        with self._lock:
-            self._busy.discard(connection)
-            if not self.closed and len(self._idle) < _IDLE_MAX:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def _drop(self, connection: _OwnerConnection) -> None:
-        """Those that are idle go too: they lead to the same owner."""
-        with self._lock:
-            self._busy.discard(connection)
-            idle = [*self._idle]
-            self._idle.clear()
-        for each in (connection, *idle):
-            each.close()
 
 
 class _OwnerConnection:

@@ -20,6 +20,7 @@ from itertools import count
 from types import TracebackType
 from typing import Self, TypeVar
 
+from penstock.at_exit import rest_at_exit
 from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.client.folder import address
@@ -61,6 +62,7 @@ class Host:
         self._poller = select.epoll()
         self._poller.register(self._listener, select.EPOLLIN)
         abandon_in_children(self)
+        rest_at_exit(self)
 
     def serve(self, api: Api) -> None:
         if self._listener is not None:
@@ -71,7 +73,7 @@ class Host:
             self._thread.start()
 
     def close(self) -> None:
-        """Finish what was asked; whoever waits for messages is to look for the next owner."""
+        """Finish calls under way; clients that wait for messages look for the next owner."""
         if self._listener is None or self._closed:
             return
         with self._lock:
@@ -88,6 +90,10 @@ class Host:
         deadline = time.monotonic() + _CLOSE_S_MAX
         for guest in guests:
             guest.thread.join(max(0.0, deadline - time.monotonic()))
+
+    def rest(self) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            self.close()
 
     def __enter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from penstock.client.call_ids import CallIds
 from penstock.client.folder.address import is_listening
 from penstock.client.folder.socket_link import SocketLink
+from penstock.client.leases import HeldLease
 from penstock.client.link import Link
 from penstock.client.local_link import LocalLink
 from penstock.client.repeating import AnswerLost, refused_anew
@@ -29,12 +31,12 @@ from penstock.errors import (
     DataFolderInUse,
     PenstockError,
     TopicNotFound,
+    TransactionRefused,
     Unavailable,
 )
 from penstock.model.calls import ROUTES, Call, CreateTopic
 from penstock.model.deliveries import (
     Delivered,
-    LeasePart,
     Receive,
     Refusal,
     Settle,
@@ -43,9 +45,9 @@ from penstock.model.deliveries import (
 )
 from penstock.model.groups import Fetch, Fetched
 from penstock.model.names import TopicName
-from penstock.model.problem import refusal_error
 from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
 from penstock.model.topics import Found
+from penstock.model.transactions import StagedTransaction, TransactionOutcome
 from penstock.record.batch import Batch
 
 T = TypeVar("T")
@@ -111,6 +113,7 @@ class FolderLink(Link):
         ttl: Duration | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
         wait: bool = True,
         retry_for_s: float | None = None,
@@ -124,46 +127,26 @@ class FolderLink(Link):
                     ttl=ttl,
                     producer=producer,
                     dedup_ids=dedup_ids,
+                    dedup_window=dedup_window,
                     wait=wait,
                 )
             )
-        if producer is not None or dedup_ids is not None:  # it is stored once already
-            return (
-                yield from self._publish(
-                    name, batch, partition, ttl, producer, dedup_ids, retry_for_s=retry_for_s
-                )
+        is_known = producer is not None or dedup_ids is not None  # it is stored once already
+        with nullcontext() if is_known else self._call_ids.one() as own:
+            placed, _ = yield from self._try(
+                lambda link: link.publish(
+                    name,
+                    batch,
+                    partition=partition,
+                    ttl=ttl,
+                    producer=producer,
+                    dedup_ids=dedup_ids,
+                    dedup_window=dedup_window,
+                    call=own,
+                ),
+                topic=name,
+                retry_for_s=retry_for_s,
             )
-        with self._call_ids.one() as call:
-            return (
-                yield from self._publish(
-                    name, batch, partition, ttl, call=call, retry_for_s=retry_for_s
-                )
-            )
-
-    def _publish(
-        self,
-        name: TopicName,
-        batch: Batch,
-        partition: int | None,
-        ttl: Duration | None,
-        producer: ProducerSequence | None = None,
-        dedup_ids: Sequence[str | bytes | None] | None = None,
-        call: CallId | None = None,
-        retry_for_s: float | None = None,
-    ) -> Steps[Sequence[Placed]]:
-        placed, _ = yield from self._try(
-            lambda link: link.publish(
-                name,
-                batch,
-                partition=partition,
-                ttl=ttl,
-                producer=producer,
-                dedup_ids=dedup_ids,
-                call=call,
-            ),
-            topic=name,
-            retry_for_s=retry_for_s,
-        )
         return placed
 
     def delay(
@@ -175,6 +158,8 @@ class FolderLink(Link):
         deliver_at: Moment | Int64s | None = None,
         partition: int | None = None,
         ttl: Duration | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
     ) -> Steps[tuple[DelayedIds, int]]:
         with self._call_ids.one() as own:
@@ -186,11 +171,25 @@ class FolderLink(Link):
                     deliver_at=deliver_at,
                     partition=partition,
                     ttl=ttl,
+                    dedup_ids=dedup_ids,
+                    dedup_window=dedup_window,
                     call=own,
                 ),
                 topic=name,
             )
         return delayed
+
+    def transact(self, staged: StagedTransaction) -> Steps[TransactionOutcome]:
+        try:
+            outcome, _ = yield from self._try(lambda link: link.transact(staged))
+        except TransactionRefused as exc:
+            codes = {reason.code for reason in exc.reasons}
+            if not self._auto_create or codes != {TopicNotFound.code}:
+                raise
+            for name in {each.topic for each in staged.messages}:
+                yield from self._create(TopicName(staged.namespace, name))
+            outcome, _ = yield from self._try(lambda link: link.transact(staged))
+        return outcome
 
     def partitions(self, name: TopicName) -> int:
         return self._link.partitions(name)
@@ -204,16 +203,9 @@ class FolderLink(Link):
         delivered, _ = yield from self._try(receive, topic=name)
         return delivered
 
-    def ack(
-        self, name: TopicName, partition: int, group: str, nonce: int, offset: int
-    ) -> Steps[None]:
-        if self._local is not None:
-            yield from self._local.ack(name, partition, group, nonce, offset)
-            return
-        part = LeasePart(partition=partition, lease=nonce, offsets=[offset])
-        refused, _ = yield from self.settle("ack", name, group, Settle(leases=[part]))
-        for refusal in refused:
-            raise refusal_error(refusal)
+    def ack(self, lease: HeldLease, offset: int) -> Steps[None]:
+        here = self._local
+        return super().ack(lease, offset) if here is None else here.ack(lease, offset)
 
     def settle(
         self, verb: Verb, name: TopicName, group: str, named: Settle, *, repeated: bool = False

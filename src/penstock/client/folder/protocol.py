@@ -8,19 +8,18 @@ question is one of the structs below. That of an answer is a problem or a result
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
 from penstock.errors import InvalidInput, PenstockError, ProtocolError
 from penstock.model.calls import ROUTES
-from penstock.model.deliveries import Extend, Nack, Receive, Rejection, Settle, Verb
-from penstock.model.groups import Fetch
+from penstock.model.deliveries import Extend, Nack, Rejection, Settle, Verb
 from penstock.model.problem import Problem, error_of, problem_of
 from penstock.model.published import CallId, ProducerSequence
 
 VERSION = 1
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 _LENGTHS = struct.Struct("<IQ")
 
@@ -47,6 +46,7 @@ class AskPublish(msgspec.Struct, frozen=True, array_like=True, tag="publish"):
     call: CallId | None
     is_value: bool
     """The body is the value of one message, and not a stream."""
+    dedup_window: str | None = None
 
 
 class AskDelay(msgspec.Struct, frozen=True, array_like=True, tag="delay"):
@@ -58,13 +58,21 @@ class AskDelay(msgspec.Struct, frozen=True, array_like=True, tag="delay"):
     deliver_at_us: int | None
     """Without either, the column `timestamp` says when each row falls due."""
     call: CallId | None
+    dedup_window: str | None = None
+
+
+class AskTransaction(msgspec.Struct, frozen=True, array_like=True, tag="transaction"):
+    """The body is the transaction."""
+
+    namespace: str
 
 
 class AskReceive(msgspec.Struct, frozen=True, array_like=True, tag="receive"):
     namespace: str
     topic: str
     group: str
-    wanted: Receive
+    wanted: msgspec.Raw
+    """A `Receive`."""
 
 
 class AskSettle(msgspec.Struct, frozen=True, array_like=True, tag="settle"):
@@ -77,10 +85,13 @@ class AskSettle(msgspec.Struct, frozen=True, array_like=True, tag="settle"):
 
 class AskFetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
     namespace: str
-    wanted: Fetch
+    wanted: msgspec.Raw
+    """A `Fetch`."""
 
 
-Question: TypeAlias = Hello | AskCall | AskPublish | AskDelay | AskReceive | AskSettle | AskFetch
+Question: TypeAlias = (
+    Hello | AskCall | AskPublish | AskDelay | AskTransaction | AskReceive | AskSettle | AskFetch
+)
 
 CALLS = {call.__name__: call for call in ROUTES}
 SETTLE_TYPES: dict[Verb, type[Settle]] = {
@@ -123,6 +134,30 @@ def decode(data: bytes | msgspec.Raw, kind: Any) -> Any:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise InvalidInput(str(exc)) from None
+
+
+def decode_given(data: bytes | msgspec.Raw, kind: type[T]) -> T:
+    """What a caller gave, with fields that are wrong as they are: the broker refuses those, in the
+    words in which it refuses them to a caller in its own process."""
+    try:
+        return decode(data, kind)  # type: ignore[no-any-return]
+    except InvalidInput:
+        given = decode(data, Any)
+        types = get_type_hints(kind, include_extras=True)
+        if not isinstance(given, dict) or not given.keys() <= set(kind.__struct_fields__):
+            raise  # none of our clients sent this
+        try:
+            return kind(**{name: _as_given(each, types[name]) for name, each in given.items()})
+        except TypeError:  # a field is missing
+            pass
+        raise
+
+
+def _as_given(value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return value
 
 
 def question_frame(question: Question, body: bytes = b"") -> bytes:

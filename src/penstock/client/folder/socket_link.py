@@ -16,6 +16,7 @@ from penstock.client.folder.protocol import (
     AskPublish,
     AskReceive,
     AskSettle,
+    AskTransaction,
     Hello,
     Question,
     decode,
@@ -27,12 +28,11 @@ from penstock.client.link import Link
 from penstock.client.waiting import Steps
 from penstock.clock import Clock, SystemClock
 from penstock.delivery.offsets import Int64s
-from penstock.durations import Duration, Moment, parse_ns, parse_us
+from penstock.durations import Duration, Moment, parse_ns
 from penstock.errors import InvalidInput, PenstockError
 from penstock.model.calls import ROUTES, Call
 from penstock.model.deliveries import (
     Delivered,
-    LeasePart,
     Receive,
     Refusal,
     Settle,
@@ -42,15 +42,17 @@ from penstock.model.deliveries import (
 from penstock.model.groups import Fetch, Fetched
 from penstock.model.messages import MessagePage, PublishedRuns, placed_of
 from penstock.model.names import TopicName, dedup_names, group_name
-from penstock.model.problem import refusal_error
 from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
-from penstock.model.settings import parse_ttl_us
+from penstock.model.settings import parse_dedup_window_ms, parse_ttl_us
 from penstock.model.topics import TopicDescription
+from penstock.model.transactions import StagedTransaction, TransactionOutcome
+from penstock.model.values import parse_moment_us
 from penstock.record.batch import Batch
 from penstock.record.plain import Single
 from penstock.record.schema import Priority
 from penstock.wire.columns import decode_delivered, decode_read, encode_new
 from penstock.wire.json_forms import FetchedView, MessagePageView, fetched_of, form_of, page_of
+from penstock.wire.transactions import encode_transaction
 
 T = TypeVar("T")
 
@@ -102,6 +104,7 @@ class SocketLink(Link):
         ttl: Duration | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
         wait: bool = True,
         retry_for_s: float | None = None,
@@ -115,7 +118,8 @@ class SocketLink(Link):
         else:
             ids = None if dedup_ids is None else dedup_names(dedup_ids, len(batch))
             body = encode_new(batch, ids)
-        question = AskPublish(*name, partition, _ttl(ttl), producer, call, is_value)
+        window = _window(dedup_window)
+        question = AskPublish(*name, partition, _ttl(ttl), producer, call, is_value, window)
         result, _ = yield from self._exchange(question, body)
         published: PublishedRuns = decode(result, PublishedRuns)
         self._partitions[name] = published.partitions
@@ -130,6 +134,8 @@ class SocketLink(Link):
         deliver_at: Moment | Int64s | None = None,
         partition: int | None = None,
         ttl: Duration | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
     ) -> Steps[tuple[DelayedIds, int]]:
         if delay is not None and deliver_at is not None:
@@ -146,32 +152,30 @@ class SocketLink(Link):
         elif deliver_at is None:
             raise InvalidInput("say when: give delay or deliver_at")
         else:
-            at_us = max(parse_us(deliver_at, "deliver_at"), 0)
-        question = AskDelay(*name, partition, _ttl(ttl), delay_ns, at_us, call)
-        result, _ = yield from self._exchange(question, encode_new(batch))
+            at_us = max(parse_moment_us(deliver_at, "deliver_at"), 0)
+        window = _window(dedup_window)
+        question = AskDelay(*name, partition, _ttl(ttl), delay_ns, at_us, call, window)
+        names = None if dedup_ids is None else dedup_names(dedup_ids, len(batch))
+        result, _ = yield from self._exchange(question, encode_new(batch, names))
         published: PublishedRuns = decode(result, PublishedRuns)
         self._partitions[name] = published.partitions
         ids = DelayedIds([placed_of(run) for run in published.delayed])
         return ids, published.deliver_at_us or 0
 
+    def transact(self, staged: StagedTransaction) -> Steps[TransactionOutcome]:
+        question = AskTransaction(staged.namespace)
+        result, _ = yield from self._exchange(question, encode_transaction(staged))
+        outcome: TransactionOutcome = decode(result, TransactionOutcome)
+        return outcome
+
     def partitions(self, name: TopicName) -> int:
         return self._partitions.get(name, 0)
 
     def receive(self, name: TopicName, group: str, wanted: Receive) -> Steps[list[Delivered]]:
-        if type(wanted.max_messages) is not int:
-            raise InvalidInput(f"max_messages is {wanted.max_messages!r}; give a whole number")
-        question = AskReceive(*name, group_name(group), wanted)
+        question = AskReceive(*name, group_name(group), msgspec.Raw(encode(wanted)))
         wait_s = poll_seconds(wanted.wait)
         pieces, body = yield from self._exchange(question, wait_s=wait_s)
         return decode_delivered(body, decode(pieces, bytes))
-
-    def ack(
-        self, name: TopicName, partition: int, group: str, nonce: int, offset: int
-    ) -> Steps[None]:
-        part = LeasePart(partition=partition, lease=nonce, offsets=[offset])
-        refused, _ = yield from self.settle("ack", name, group, Settle(leases=[part]))
-        for refusal in refused:
-            raise refusal_error(refusal)
 
     def settle(
         self, verb: Verb, name: TopicName, group: str, named: Settle, *, repeated: bool = False
@@ -182,7 +186,8 @@ class SocketLink(Link):
 
     def fetch(self, namespace: str, wanted: Fetch) -> Steps[Fetched]:
         wait_s = poll_seconds(wanted.wait)
-        _, body = yield from self._exchange(AskFetch(namespace, wanted), wait_s=wait_s)
+        question = AskFetch(namespace, msgspec.Raw(encode(wanted)))
+        _, body = yield from self._exchange(question, wait_s=wait_s)
         batches, about = decode_read(body)
         return fetched_of(msgspec.json.decode(about, type=FetchedView), batches)
 
@@ -199,3 +204,7 @@ class SocketLink(Link):
 
 def _ttl(ttl: Duration | None) -> str | None:
     return None if ttl is None else f"{parse_ttl_us(ttl)}us"
+
+
+def _window(window: Duration | None) -> str | None:
+    return None if window is None else f"{parse_dedup_window_ms(window)}ms"

@@ -12,17 +12,16 @@ import numpy as np
 from penstock.client.call_ids import CallIds
 from penstock.client.http.protocol import Reply, ServerRequest
 from penstock.client.http.retrying import JSON, RetryingClient, check_type, decode, encode
-from penstock.client.link import Link
+from penstock.client.link import DeliverySource, Link
 from penstock.client.repeating import refused_anew
 from penstock.client.waiting import Steps
 from penstock.delivery.offsets import Int64s
-from penstock.durations import Duration, Moment, parse_ns, parse_us
-from penstock.errors import InvalidInput, PartitionNotFound, ProtocolError
+from penstock.durations import Duration, Moment, parse_ns
+from penstock.errors import InvalidInput, MissingExtra, PartitionNotFound, ProtocolError
 from penstock.log.base import DONE
 from penstock.model.calls import ROUTES, Call, DescribeTopic
 from penstock.model.deliveries import (
     Delivered,
-    LeasePart,
     Receive,
     Refusal,
     Settle,
@@ -39,16 +38,16 @@ from penstock.model.messages import (
     placed_of,
 )
 from penstock.model.names import TopicName, dedup_names, group_name
-from penstock.model.problem import refusal_error
 from penstock.model.published import (
     CallId,
     DelayedIds,
     Placed,
     ProducerSequence,
-    parse_delayed_id,
 )
-from penstock.model.settings import parse_ttl_us
+from penstock.model.settings import parse_dedup_window_ms, parse_ttl_us
 from penstock.model.topics import Found, TopicDescription
+from penstock.model.transactions import StagedTransaction, TransactionOutcome
+from penstock.model.values import parse_moment_us
 from penstock.record.batch import Batch
 from penstock.record.plain import Single
 from penstock.record.schema import Priority, parse_ulid
@@ -61,6 +60,7 @@ from penstock.wire.columns import (
 )
 from penstock.wire.json_forms import FetchedView, MessagePageView, fetched_of, form_of, page_of
 from penstock.wire.routes import base_path, http_call, query, topic_path
+from penstock.wire.transactions import TRANSACTION_TYPE, encode_transaction
 
 T = TypeVar("T")
 
@@ -82,6 +82,13 @@ class HttpLink(Link):
 
     def close(self) -> None:
         self.server.close()
+
+    def listen(self, name: TopicName, group: str, wanted: Receive) -> DeliverySource:
+        try:
+            from penstock.client.http.push import PushedDeliveries  # noqa: PLC0415 - few listen
+        except ImportError:
+            raise MissingExtra("remote", "listening to a server") from None
+        return PushedDeliveries(self, name, group, wanted)
 
     def ask(self, call: Call[T], *, retry_for_s: float | None = None) -> Steps[T]:
         route = ROUTES[type(call)]
@@ -123,11 +130,12 @@ class HttpLink(Link):
         ttl: Duration | None = None,
         producer: ProducerSequence | None = None,
         dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
         wait: bool = True,
         retry_for_s: float | None = None,
     ) -> Steps[Sequence[Placed]]:
-        options = _options(ttl=ttl, partition=partition)
+        options = _options(ttl, partition, dedup_window)
         if producer is not None:
             options |= {
                 "producer_id": producer.id,
@@ -151,9 +159,11 @@ class HttpLink(Link):
         deliver_at: Moment | Int64s | None = None,
         partition: int | None = None,
         ttl: Duration | None = None,
+        dedup_ids: Sequence[str | bytes | None] | None = None,
+        dedup_window: Duration | None = None,
         call: CallId | None = None,
     ) -> Steps[tuple[DelayedIds, int]]:
-        options = _options(ttl=ttl, partition=partition)
+        options = _options(ttl, partition, dedup_window)
         if delay is not None and deliver_at is not None:
             raise InvalidInput("give delay or deliver_at, not both")
         if delay is not None:
@@ -164,17 +174,24 @@ class HttpLink(Link):
             batch = batch.stamped(deliver_at)
             options["deliver_at"] = EACH_ROW
         elif deliver_at is not None:
-            options["deliver_at"] = _decimal(max(parse_us(deliver_at, "deliver_at"), 0), 6)
+            options["deliver_at"] = _decimal(max(parse_moment_us(deliver_at, "deliver_at"), 0), 6)
         else:
             raise InvalidInput("say when: give delay or deliver_at")
+        names = None if dedup_ids is None else dedup_names(dedup_ids, len(batch))
         yield from self._check_partition(name, partition)
-        reply = yield from self._post(name, batch, None, options, None)
+        reply = yield from self._post(name, batch, names, options, None)
         if reply.value is not None:
             return _delayed_alone(reply.value)
         runs = reply.runs
         assert runs is not None
         ids = DelayedIds([placed_of(run) for run in runs.delayed])
         return ids, runs.deliver_at_us or 0
+
+    def transact(self, staged: StagedTransaction) -> Steps[TransactionOutcome]:
+        path = f"{base_path(staged.namespace)}/transactions"
+        body = encode_transaction(staged)
+        reply = yield from self.server.ask(ServerRequest("POST", path, body, TRANSACTION_TYPE))
+        return decode(reply, TransactionOutcome)
 
     def partitions(self, name: TopicName) -> int:
         return self._partitions.get(name, 0)
@@ -196,14 +213,6 @@ class HttpLink(Link):
                 return delivered
             # The server was told to stop, and answered early: there may be another one soon.
             wanted = msgspec.structs.replace(wanted, ack=None)
-
-    def ack(
-        self, name: TopicName, partition: int, group: str, nonce: int, offset: int
-    ) -> Steps[None]:
-        part = LeasePart(partition=partition, lease=nonce, offsets=[offset])
-        refused, _ = yield from self.settle("ack", name, group, Settle(leases=[part]))
-        for refusal in refused:
-            raise refusal_error(refusal)
 
     def settle(
         self, verb: Verb, name: TopicName, group: str, named: Settle, *, repeated: bool = False
@@ -289,19 +298,30 @@ class _LazyPlaced(Sequence[Placed]):
 
 def _placed_alone(message: PublishedMessage) -> Placed:
     ulid = parse_ulid(message.id) if message.id else 0
-    partition, offset = message.partition or 0, message.offset or 0
-    return Placed(partition, range(1), offset, ulid, DONE, message.duplicate)
+    partition = message.partition or 0
+    offset = -1 if message.offset is None else message.offset
+    return Placed(
+        partition,
+        range(1),
+        offset,
+        ulid,
+        DONE,
+        message.duplicate,
+        dead_letter=message.dead_letter,
+    )
 
 
 def _delayed_alone(message: PublishedMessage) -> tuple[DelayedIds, int]:
-    partition, offset, ulid = parse_delayed_id(message.id)
-    placed = Placed(partition, range(1), offset, ulid, DONE)
-    return DelayedIds([placed]), message.deliver_at_us or 0
+    return DelayedIds([_placed_alone(message)]), message.deliver_at_us or 0
 
 
-def _options(*, ttl: Duration | None, partition: int | None) -> dict[str, Any]:
+def _options(
+    ttl: Duration | None, partition: int | None, dedup_window: Duration | None
+) -> dict[str, Any]:
     """How to publish, as a query."""
     options: dict[str, Any] = {}
+    if dedup_window is not None:
+        options["dedup_window"] = f"{parse_dedup_window_ms(dedup_window)}ms"
     if ttl is not None:
         options["ttl"] = f"{parse_ttl_us(ttl)}us"
     if partition is not None:

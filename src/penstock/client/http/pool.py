@@ -6,16 +6,15 @@ import asyncio
 import socket
 import ssl
 import struct
-import threading
 import time
 from collections import deque
 from contextlib import suppress
 from typing import Any
 
 from penstock.client.http.protocol import Address, Reader, Reply, RequestWriter, ServerRequest
+from penstock.client.kept_connections import KeptConnections
 from penstock.client.repeating import AnswerLost
 from penstock.errors import BrokerClosed, Unavailable
-from penstock.forks import abandon_in_children
 
 CONNECT_TIMEOUT_S = 5.0
 _FRESH_S = 1.0  # so young, an idle connection is not asked whether it is still open
@@ -24,7 +23,7 @@ _READ_BYTES = 256 << 10
 _SEND_BYTES = 256 << 10  # longer requests are sent in parts, with a look at the clock
 
 
-class Connections:
+class Connections(KeptConnections["_Connection"]):
     """For threads: each request borrows a connection, and brings it back."""
 
     def __init__(
@@ -34,83 +33,40 @@ class Connections:
         tls: ssl.SSLContext | None,
         timeout_s: float,
     ) -> None:
-        self._address = address
-        self._writer = writer
-        self._tls = tls
+        super().__init__()
+        self.address = address
+        self.writer = writer
+        self.tls = tls
         self._timeout_s = timeout_s
-        self._idle: deque[_Connection] = deque()
-        self._busy: set[_Connection] = set()
-        self._lock = threading.Lock()
-        self._closed = self._abandoned = False
-        abandon_in_children(self)
 
-    def abandon(self) -> None:
-        """This is a forked process: the connections are its parent's. So are the names under which
-        the server knows its producers and members: with them the child would speak for it."""
-        self._lock = threading.Lock()
-        self._closed = self._abandoned = True
-        for connection in [*self._idle, *self._busy]:
-            connection.close()
-        self._idle.clear()
-        self._busy.clear()
+    def at(self, address: Address) -> Connections:
+        """The same to another server, which is reached in the same way."""
+        return Connections(address, self.writer.at(address), self.tls, self._timeout_s)
 
     def exchange(self, request: ServerRequest) -> Reply:
         """Send a request and wait for its answer."""
-        data = self._writer.bytes(request)
+        data = self.writer.bytes(request)
         connection = self._borrow()
         try:
             reply = connection.exchange(data, self._timeout_s + request.wait_s)
         except BaseException:
-            with self._lock:
-                self._busy.discard(connection)
-            connection.close()
-            if self._closed:
+            self.drop(connection)
+            if self.closed:
                 raise BrokerClosed("the client was closed") from None
             raise
-        with self._lock:
-            self._busy.discard(connection)
-            if connection.reader.keep_alive and not self._closed:
-                connection.since = time.monotonic()
-                self._idle.append(connection)
-                return reply
-        connection.close()
+        if connection.reader.keep_alive:
+            connection.since = time.monotonic()
+            self.keep(connection)
+        else:
+            self.drop(connection)
         return reply
 
-    def close(self) -> None:
-        """Whoever waits for an answer gets an error."""
-        with self._lock:
-            self._closed = True
-            idle, busy = [*self._idle], [*self._busy]
-            self._idle.clear()
-        for connection in idle:
-            connection.close()
-        for connection in busy:
-            connection.hang_up()
-
     def _borrow(self) -> _Connection:
-        while True:
-            with self._lock:
-                if self._abandoned:
-                    raise BrokerClosed(
-                        "the client was made by the process that this one was forked from; "
-                        "connect after the fork"
-                    )
-                if self._closed:
-                    raise BrokerClosed("the client was closed")
-                connection = self._idle.pop() if self._idle else None
-                if connection is not None:
-                    self._busy.add(connection)
-            if connection is None:
-                break
+        while (connection := self.take_idle()) is not None:
             if connection.is_good():
                 return connection
-            with self._lock:
-                self._busy.discard(connection)
-            connection.close()
-        connection = _Connection(self._address, self._tls)
-        with self._lock:
-            self._busy.add(connection)
-        return connection
+            self.drop(connection)
+        return self.take_new(_Connection(self.address, self.tls))
 
 
 class _Connection:
@@ -118,9 +74,7 @@ class _Connection:
         self.reader = Reader()
         self.since = time.monotonic()
         try:
-            sock = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT_S)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._sock = tls.wrap_socket(sock, server_hostname=address.host) if tls else sock
+            self._sock = _connect(address, tls)
         except OSError as exc:
             raise Unavailable(f"{address} cannot be reached: {exc.strerror or exc}") from exc
         self._timeout_s = -1.0
@@ -207,6 +161,16 @@ class _Connection:
         self._sock.close()
 
 
+def _connect(address: Address, tls: ssl.SSLContext | None) -> socket.socket:
+    sock = socket.create_connection((address.host, address.port), CONNECT_TIMEOUT_S)
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock if tls is None else tls.wrap_socket(sock, server_hostname=address.host)
+    except BaseException:
+        sock.close()
+        raise
+
+
 class AsyncConnections:
     """For one event loop."""
 
@@ -217,16 +181,20 @@ class AsyncConnections:
         tls: ssl.SSLContext | None,
         timeout_s: float,
     ) -> None:
-        self._address = address
-        self._writer = writer
-        self._tls = tls
+        self.address = address
+        self.writer = writer
+        self.tls = tls
         self._timeout_s = timeout_s
         self._idle: deque[_AsyncConnection] = deque()
         self._busy: set[_AsyncConnection] = set()
         self._closed = False
 
+    def at(self, address: Address) -> AsyncConnections:
+        """The same to another server, which is reached in the same way."""
+        return AsyncConnections(address, self.writer.at(address), self.tls, self._timeout_s)
+
     async def exchange(self, request: ServerRequest) -> Reply:
-        data = self._writer.bytes(request)
+        data = self.writer.bytes(request)
         connection = self._idle_one() or await self._connect()
         self._busy.add(connection)
         try:
@@ -266,18 +234,18 @@ class AsyncConnections:
         return None
 
     async def _connect(self) -> _AsyncConnection:
-        host = self._address.host
+        host = self.address.host
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, connection = await asyncio.get_running_loop().create_connection(
                     _AsyncConnection,
                     host,
-                    self._address.port,
-                    ssl=self._tls,
-                    server_hostname=host if self._tls else None,
+                    self.address.port,
+                    ssl=self.tls,
+                    server_hostname=host if self.tls else None,
                 )
         except OSError as exc:  # also when it takes too long
-            raise Unavailable(f"{self._address} cannot be reached: {exc.strerror or exc}") from exc
+            raise Unavailable(f"{self.address} cannot be reached: {exc.strerror or exc}") from exc
         return connection
 
 

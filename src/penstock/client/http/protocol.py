@@ -12,7 +12,7 @@ from penstock import __version__
 from penstock.errors import InvalidInput, MissingExtra, ProtocolError
 from penstock.model.published import CallId
 from penstock.wire.columns import PIECES_HEADER
-from penstock.wire.routes import CALL_HEADER
+from penstock.wire.routes import CALL_HEADER, OWNER_HEADER
 
 try:
     import httptools
@@ -22,6 +22,7 @@ except ImportError as exc:
 ANSWER_BYTES_MAX = 1 << 30
 _HEAD_BYTES_MAX = 64 << 10
 _PIECES = PIECES_HEADER.encode()
+_OWNER = OWNER_HEADER.encode()
 _USUAL = re.compile(
     rb"HTTP/1\.1 ([2-5]\d\d) [^\r\n]*\r\n"
     rb"content-type: ([^\r\n;]*)\r\n"
@@ -88,6 +89,8 @@ class Reply(msgspec.Struct, gc=False):
     body: bytes
     pieces: bytes = b""
     """The header of that name."""
+    owner: str = ""
+    """In a cluster: the URL of the node that had to be asked, if it was another one."""
 
 
 class RequestWriter:
@@ -104,8 +107,14 @@ class RequestWriter:
             if not api_key.isascii() or not api_key.isprintable():
                 raise InvalidInput("the API key has characters that no key has")
             lines.append(f"authorization: Bearer {api_key}")
+        self.authorization = {"authorization": f"Bearer {api_key}"} if api_key is not None else {}
+        self._api_key = api_key
         self._common = "".join(f"{line}\r\n" for line in lines)
         self._base = address.base
+
+    def at(self, address: Address) -> RequestWriter:
+        """The same for another server."""
+        return RequestWriter(address, self._api_key)
 
     def bytes(self, request: ServerRequest) -> bytes:
         body = request.body
@@ -127,6 +136,7 @@ class Reader:
         self._parser = httptools.HttpResponseParser(self)
         self._content_type = ""
         self._pieces = b""
+        self._owner = ""
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._head_bytes = 0
@@ -167,6 +177,7 @@ class Reader:
     def on_message_begin(self) -> None:
         self._content_type = ""
         self._pieces = b""
+        self._owner = ""
         self._body = []
         self._body_bytes = 0
         self._in_head = True
@@ -179,6 +190,8 @@ class Reader:
             self._content_type = value.decode("latin-1").partition(";")[0]
         elif name == _PIECES:
             self._pieces = value
+        elif name == _OWNER:
+            self._owner = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -194,6 +207,7 @@ class Reader:
 
     def on_message_complete(self) -> None:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._reply = Reply(self._parser.get_status_code(), self._content_type, body, self._pieces)
+        status = self._parser.get_status_code()
+        self._reply = Reply(status, self._content_type, body, self._pieces, self._owner)
         self.keep_alive = self._parser.should_keep_alive()
         self._in_head = True

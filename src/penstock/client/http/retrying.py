@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from penstock.client.http.pool import AsyncConnections, Connections
-from penstock.client.http.protocol import Reply, ServerRequest
+from penstock.client.http.protocol import Address, Reply, ServerRequest
 from penstock.client.repeating import AnswerLost
 from penstock.client.waiting import Pause, Steps
 from penstock.clock import Clock, SystemClock
@@ -38,6 +38,9 @@ _BACKOFF_S_MAX = 2.0
 _FAILURES_MAX = 5
 _OPEN_S = 0.25
 _OPEN_S_MAX = 5.0
+_NODES_MAX = 100
+_OWNER_AGAIN_S = 5.0
+"""So long the given server sends requests on after an owner could not be reached."""
 
 _encoder = msgspec.json.Encoder()
 _problems = msgspec.json.Decoder(Problem)
@@ -96,6 +99,53 @@ class Breaker:
                 self._open_s = min(self._open_s * 2, _OPEN_S_MAX)
 
 
+class Ways:
+    """The server that was given and, in a cluster, the node that has what is asked for.
+
+    A node sends requests on, and says to whom: the next go there at once, until that node is not to
+    be reached. Any thread may use it.
+    """
+
+    def __init__(self, given: Connections | AsyncConnections) -> None:
+        self._given = given
+        self._lock = threading.Lock()
+        self._known: dict[Address, Connections | AsyncConnections] = {given.address: given}
+        self.best = given
+        self._not_before = 0.0
+
+    def learn(self, url: str, now: float) -> None:
+        """An answer came from there. An address of another kind is not believed, nor where the
+        server that was given is behind a proxy with a path of its own."""
+        given = self._given.address
+        try:
+            address = Address.parse(url)
+        except InvalidInput:
+            return
+        with self._lock:
+            if address == self.best.address or address.scheme != given.scheme or given.base:
+                return
+            if address in self._known:
+                if address == given or now >= self._not_before:
+                    self.best = self._known[address]
+            elif now >= self._not_before and len(self._known) < _NODES_MAX:
+                self.best = self._known[address] = self._given.at(address)
+
+    def failed(self, way: Connections | AsyncConnections, now: float) -> bool:
+        """Whether there is another way: a node may be there for its cluster alone."""
+        with self._lock:
+            if way is self._given:
+                return False
+            if way is self.best:
+                self.best = self._given
+                self._not_before = now + _OWNER_AGAIN_S
+            return True
+
+    def close(self) -> None:
+        with self._lock:
+            for connections in self._known.values():
+                connections.close()
+
+
 class RetryingClient:
     """One server, as a client sees it."""
 
@@ -105,8 +155,9 @@ class RetryingClient:
         retry_for_s: float,
         clock: Clock | None = None,
     ) -> None:
-        self._connections = connections
-        self._retry_for_s = retry_for_s
+        self.connections = connections
+        self.retry_for_s = retry_for_s
+        self.ways = Ways(connections)
         self._breaker = Breaker()
         self.clock = clock or SystemClock()
         """For sessions, commits and expiry; patience with the server runs on the real time."""
@@ -121,29 +172,36 @@ class RetryingClient:
         self, request: ServerRequest, *, retry_for_s: float | None = None
     ) -> Steps[tuple[Reply, bool]]:
         """With it, whether an earlier attempt may have been carried out, all of it or a part."""
-        patience_s = self._retry_for_s if retry_for_s is None else retry_for_s
+        patience_s = self.retry_for_s if retry_for_s is None else retry_for_s
         deadline = time.monotonic() + patience_s
         backoff_s = _BACKOFF_S
         lost = begun = False
         while True:
             if self.closed:
                 raise BrokerClosed("the client was closed")
-            wait_s = self._breaker.wait_s(time.monotonic())
+            way = self.ways.best
+            wait_s = 0.0 if way is not self.connections else self._breaker.wait_s(time.monotonic())
             if wait_s:
                 if time.monotonic() + wait_s > deadline:
-                    raise Unavailable("the server did not answer lately, and is left in peace")
+                    raise Unavailable("the last requests failed; the server is tried again later")
                 yield Pause(wait_s * random.uniform(1.0, 1.2))
                 continue
             try:
-                reply = yield Exchange(self._connections, request)
+                reply = yield Exchange(way, request)
             except Unavailable as exc:
-                self._breaker.failed(time.monotonic())
+                has_another = self.ways.failed(way, time.monotonic())
                 lost = lost or isinstance(exc, AnswerLost)
                 error: PenstockError = exc
                 if lost and not request.repeatable:
                     raise Unavailable(f"{exc}; whether it was done is not known") from exc
+                if has_another:
+                    continue
+                self._breaker.failed(time.monotonic())
             else:
-                self._breaker.succeeded()
+                if way is self.connections:
+                    self._breaker.succeeded()
+                if reply.owner:
+                    self.ways.learn(reply.owner, time.monotonic())
                 if reply.status < 300:
                     return reply, lost or begun
                 error = _error(reply)
@@ -162,7 +220,7 @@ class RetryingClient:
 
     def close(self) -> None:
         self.closed = True
-        self._connections.close()
+        self.ways.close()
 
 
 def encode(body: Any) -> bytes:
