@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from penstock.durations import Duration, parse_ns
+from penstock.durations import Duration, Moment, parse_ns
 from penstock.errors import InvalidInput
 from penstock.model.names import group_name, topic_name
+from penstock.schedule.definition import CatchUpPolicy, Overlap
 from penstock.worker import middleware
 from penstock.worker.consumers import (
     BATCH_MAX,
     CONCURRENCY_MAX,
     Consumer,
     StreamOptions,
+    TraceMode,
     check_together,
     failure_policy,
     optional_ns,
@@ -33,6 +35,7 @@ from penstock.worker.results import (
     find_result_async,
 )
 from penstock.worker.runner import Runner
+from penstock.worker.schedules import AppSchedule, topic_of_schedule
 from penstock.worker.testing import TestBench
 from penstock.worker.time_limit import TimeLimit
 
@@ -71,6 +74,7 @@ class App:
         self.name = name
         self.topics: dict[str, dict[str, Any]] = {}
         self.consumers: list[Consumer] = []
+        self.schedules: list[AppSchedule] = []
         self.middlewares: list[Middleware] = []
         self.startup_hooks: list[Hook] = []
         self.shutdown_hooks: list[Hook] = []
@@ -103,6 +107,8 @@ class App:
         batch: int | None = None,
         processes: int | None = None,
         results: str | bool = False,
+        transactional: bool = False,
+        trace: TraceMode = "parent",
     ) -> Callable[[F], F]:
         """Call the function below with each message of a topic, as a member of a queue group.
 
@@ -115,7 +121,14 @@ class App:
         `rate_limit`: "100/s", "10/m", "5/s per key", or several. `filter`: which messages, where
         several handlers share a topic and group. `batch`: lists of so many at most. `results`:
         the topic for what is returned, or True for the store that `result` reads.
+        `transactional`: what the handler publishes and returns is stored together with the ack of
+        its message, or not at all. `trace`: where OpenTelemetry is installed, the span of a handler
+        of one message is below that of its publish; with "link" it is a trace of its own.
         """
+        if trace not in get_args(TraceMode):
+            raise InvalidInput(
+                f"trace is {trace!r:.100}; allowed: {', '.join(get_args(TraceMode))}"
+            )
         whole_number(concurrency, "concurrency", 1, CONCURRENCY_MAX)
         if batch is not None:
             whole_number(batch, "batch", 1, BATCH_MAX)
@@ -139,6 +152,8 @@ class App:
                     batch=batch,
                     processes=processes,
                     results=self._result_topic(results),
+                    transactional=transactional,
+                    trace=trace,
                 )
             )
             return function
@@ -177,6 +192,57 @@ class App:
                     time_limit=TimeLimit.parse(time_limit),
                     rate_limits=parse_limits(rate_limit),
                     stream=StreamOptions(start=start, commit_every=commit_every),
+                )
+            )
+            return function
+
+        return register
+
+    def schedule(
+        self,
+        name: str,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        at: Moment | None = None,
+        timezone: str = "UTC",
+        start: Moment | None = None,
+        end: Moment | None = None,
+        jitter: Duration | None = None,
+        overlap: Overlap = "allow",
+        catch_up: Duration = "1d",
+        catch_up_policy: CatchUpPolicy = "last",
+        topic: str | None = None,
+        **options: Any,
+    ) -> Callable[[F], F]:
+        """Call the function below at each fire of a schedule: on one worker, however many run.
+
+        The app makes or changes the schedule when it starts, as `Client.schedule` does. Its
+        messages have no value and go to the topic `schedules.<name>`, which is made, too, unless
+        `topic` names another; the function reads them as the group `name`. It takes nothing, or a
+        `Delivery`. `options` are those of `consumer`: retries, backoff, time_limit and so on.
+        """
+        chosen = topic_of_schedule(name, topic, self.namespace)
+        if any(schedule.name == name for schedule in self.schedules):
+            raise InvalidInput(f"this app has a schedule {name!r} already")
+
+        def register(function: F) -> F:
+            self.consumer(chosen, group=name, **options)(function)
+            self.topics.setdefault(chosen, {})
+            self.schedules.append(
+                AppSchedule(
+                    name=name,
+                    topic=chosen,
+                    cron=cron,
+                    every=every,
+                    at=at,
+                    timezone=timezone,
+                    start=start,
+                    end=end,
+                    jitter=jitter,
+                    overlap=overlap,
+                    catch_up=catch_up,
+                    catch_up_policy=catch_up_policy,
                 )
             )
             return function

@@ -10,12 +10,13 @@ import msgspec
 
 from penstock.client.client import Client
 from penstock.clock import ManualClock
-from penstock.errors import TopicNotFound
+from penstock.errors import PenstockError, TopicNotFound
 from penstock.worker.calls import Caller
 from penstock.worker.dispatch import HandlerRouter
 from penstock.worker.handlers import Delivery
 from penstock.worker.jobs import Job
 from penstock.worker.outcomes import Outcome, Verdict, outcome_of
+from penstock.worker.publishing import StagedOutbox
 from penstock.worker.rate_limit import throttles
 from penstock.worker.streams import given_up, open_stream, stream_outcome
 
@@ -113,6 +114,10 @@ class BenchFeeder:
         result, error = None, job.errors.get(job.messages[0])
         if error is None:
             result, error = await call(self._callers[job.consumer], job, self._clock)
+        committed = False
+        if error is None and job.staged is not None:
+            error = self._commit(job, job.staged)
+            committed = error is None
         retries_max = None
         with suppress(TopicNotFound):
             retries_max = self._ps.describe_topic(self._topic).max_retries
@@ -129,13 +134,25 @@ class BenchFeeder:
                     result=None if own else result,
                 )
             )
-            self._settle(job, outcome, [message])
+            if not (committed and own is None):
+                self._settle(job, outcome, [message])
             if outcome.is_dead_letter and job.consumer.results is not None:
                 publisher = self._callers[job.consumer].publisher
                 await job.consumer.results.publish_errors(publisher, [message], outcome.error)
         if isinstance(error, _EXITS):
             raise error
         return handled
+
+    def _commit(self, job: Job, staged: StagedOutbox) -> BaseException | None:
+        """As a worker does: what was published, and the ack, together."""
+        done = [message for message in job.messages if message not in job.errors]
+        try:
+            if done:
+                with self._ps.transaction() as tx:
+                    staged.stage(tx, done)
+        except PenstockError as exc:
+            return exc
+        return None
 
     def _settle(self, job: Job, outcome: Outcome, messages: Sequence[Any]) -> None:
         for message in messages:

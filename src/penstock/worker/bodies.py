@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, Union, get_args, get_origin
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.record.json_values import encode_json, with_content_type
 
 Decode: TypeAlias = Callable[[bytes | None], Any]
 
@@ -37,22 +38,13 @@ def decoder(kind: Any) -> Decode:
     return body
 
 
-def encode(body: object) -> bytes | None:
-    """A body as the bytes of a message, as a handler of its type reads them."""
-    match body:
-        case None | bytes():
-            return body
-        case str():
-            return body.encode()
-        case _ if hasattr(body, "model_dump_json"):
-            return str(body.model_dump_json()).encode()
-        case _:
-            try:
-                return msgspec.json.encode(body)
-            except TypeError as exc:
-                raise InvalidInput(
-                    f"{type(body).__name__} is no body of a message: {exc}"
-                ) from None
+def to_publish(body: object, options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a publish whose value is a body, as a handler of its type reads it."""
+    if body is None or isinstance(body, bytes | str):
+        return {**options, "value": body}
+    # Now: the handler may change it before it is published.
+    headers = with_content_type(options.get("headers"))
+    return {**options, "value": encode_json(body), "headers": headers}
 
 
 def _decoder(kind: Any) -> Callable[[bytes], Any]:

@@ -11,12 +11,13 @@ from penstock.worker.handlers import Clients
 from penstock.worker.jobs import Job
 from penstock.worker.middleware import Middleware, wrapped
 from penstock.worker.processes import Processes
-from penstock.worker.publishing import OUTBOX, Outbox, Publisher
+from penstock.worker.publishing import OUTBOX, Outbox, Publisher, StagedOutbox
+from penstock.worker.spans import spans_of
 from penstock.worker.threads import Threads
 
 
 class Executor(Protocol):
-    """Where a function runs. A call that is cancelled is over for whoever made it."""
+    """Where a function runs. A cancelled call is over for its caller."""
 
     async def call(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any: ...
 
@@ -78,11 +79,14 @@ class Caller:
         self._executor = executor
         self._inline = isinstance(executor, OnLoop)
         self._time_limit = consumer.time_limit if cancels else None
-        self._call_next = wrapped(middleware, self._call_handler)
+        own = spans_of(consumer)
+        self._call_next = wrapped([*own, *middleware], self._call_handler)
 
     async def call(self, job: Job) -> Any:
         """What the handler returns; raises what it raises, or why it was not called."""
         outbox = Outbox(self.publisher)
+        if self.consumer.transactional:
+            outbox = job.staged = StagedOutbox(self.publisher)
         token = OUTBOX.set(outbox)
         try:
             work = self._call_next(job)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -28,6 +29,9 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     commit_every: Duration = "5s"
 
 
+TraceMode: TypeAlias = Literal["parent", "link"]
+
+
 class Consumer(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A handler, and how it is to be fed."""
 
@@ -43,6 +47,10 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     batch: int | None = None
     processes: int | None = None
     results: ResultTopic | None = None
+    transactional: bool = False
+    """Whether what the handler publishes is stored together with the ack."""
+    trace: TraceMode = "parent"
+    """Whether a single message's publish is the parent of its handler's span, or a link."""
     stream: StreamOptions | None = None
     """None: a member of a queue group."""
 

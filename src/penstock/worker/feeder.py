@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
-from penstock.errors import DeliveryError, PenstockError
+from penstock.errors import DeliveryError, PenstockError, TransactionRefused
 from penstock.worker.calls import Caller
 from penstock.worker.consumers import Consumer
 from penstock.worker.dispatch import HandlerRouter
 from penstock.worker.jobs import Job
 from penstock.worker.leases import LeaseKeeper
 from penstock.worker.outcomes import ACKED, Outcome, outcome_of
+from penstock.worker.publishing import StagedOutbox, is_too_late
 from penstock.worker.rate_limit import throttles
 
 if TYPE_CHECKING:
@@ -215,6 +216,10 @@ class Feeder:
         except BaseException as exc:  # noqa: BLE001 - whatever it is, it decides what happens next
             error = exc
         job.task = None
+        if error is None and job.staged is not None:
+            error = await self._commit(job, job.staged)
+            if error is None:
+                return
         if error is None and not job.errors:
             self._to_ack.append(job)
             return
@@ -235,12 +240,35 @@ class Feeder:
     # Settling.
 
     async def _give_back(self, job: Job) -> None:
-        """Whoever is next can have it at once."""
+        """Give messages back, so that another consumer can receive them at once."""
         ours = [message for message in job.messages if message not in job.lost]
         try:
             await self._settle_as(job.consumer, GIVEN_BACK, ours)
         finally:
             self._let_go(job)
+
+    async def _commit(self, job: Job, staged: StagedOutbox) -> BaseException | None:
+        """Store what a handler has published, and ack its messages, together; settle those of a
+        batch that failed by themselves. Returns what went wrong, if the messages are still ours."""
+        done = [m for m in job.messages if m not in job.errors and m not in job.lost]
+        try:
+            if done:
+                async with self._ps.transaction() as tx:
+                    staged.stage(tx, done)
+        except TransactionRefused as exc:
+            if not is_too_late(exc):
+                return exc
+            ids = ", ".join(message.id for message in done)
+            _logger.warning("%s: %s came too late: %s", self.name, ids, exc)
+        except PenstockError as exc:
+            return exc
+        if job.errors:
+            for message in done:
+                job.lose(message)  # settled
+            await self._settle(job, None)
+        else:
+            self._let_go(job)
+        return None
 
     async def _settle(self, job: Job, error: BaseException | None) -> None:
         """Each message by what became of it, those of one outcome together."""

@@ -10,6 +10,7 @@ from penstock.worker.handlers import Delivery
 
 if TYPE_CHECKING:
     from penstock.worker.consumers import Consumer
+    from penstock.worker.publishing import StagedOutbox
 
 
 _NO_ERRORS: Mapping[Any, BaseException] = {}  # shared: most jobs have none, and there are many
@@ -27,6 +28,7 @@ class Job:
         "errors",
         "lost",
         "messages",
+        "staged",
         "task",
     )
 
@@ -43,6 +45,8 @@ class Job:
         self.begun = False
         self.task: asyncio.Task[Any] | None = None
         """The task that calls the handler, while it does."""
+        self.staged: StagedOutbox | None = None
+        """What a transactional handler has published, to be stored with the ack."""
         self._deliveries: list[Delivery] | None = None
 
     def fail(self, message: Any, error: BaseException) -> None:

@@ -13,6 +13,8 @@ from penstock.worker.jobs import Job
 if TYPE_CHECKING:
     from penstock.client.client import AsyncClient
 
+_EVERY_S_MIN = 0.01  # a lease may be as short as nothing
+
 _logger = logging.getLogger("penstock.worker")
 
 
@@ -31,7 +33,7 @@ class LeaseKeeper:
     async def keep(self) -> None:
         """For ever."""
         while True:
-            await asyncio.sleep(self._visibility_s / 3)
+            await asyncio.sleep(max(self._visibility_s / 3, _EVERY_S_MIN))
             await self._extend()
 
     async def _extend(self) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Generator, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeAlias
 
 from penstock.client.client import AsyncClient, Client
+from penstock.client.transactions import BaseTransaction
+from penstock.errors import TransactionRefused
 from penstock.model.published import Delayed, Published
-from penstock.worker.bodies import encode
+from penstock.worker.bodies import to_publish
 
 Stored: TypeAlias = Published | Delayed
 
@@ -52,7 +54,7 @@ class LoopPublisher:
         self._loop = loop
 
     def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
-        work = self._ps.publish(topic, encode(body), **options)
+        work = self._ps.publish(topic, **to_publish(body, options))
         if _running_loop() is self._loop:
             return Publication(self._loop.create_task(work))
         return Publication(asyncio.run_coroutine_threadsafe(work, self._loop).result())
@@ -66,15 +68,11 @@ class BlockingPublisher:
         self._ps = ps
 
     def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
-        return Publication(self._ps.publish(topic, encode(body), **options))
+        return Publication(self._ps.publish(topic, **to_publish(body, options)))
 
 
 class Outbox:
-    """What one call of a handler publishes. Its message is acked when all of it is stored.
-
-    This is where a transaction would begin: `publish` would keep what `flush` now waits for, and
-    the ack would carry it along.
-    """
+    """What one call of a handler publishes. Its message is acked when all of it is stored."""
 
     __slots__ = ("_publisher", "pending")
 
@@ -99,6 +97,36 @@ class Outbox:
             first, *rest = self.pending
             self.pending = tuple(rest)
             await first
+
+
+class StagedOutbox(Outbox):
+    """What one call of a handler publishes together with the ack of its message, in a transaction
+    (`transactional=True`): kept until the handler is through."""
+
+    __slots__ = ("messages",)
+
+    def __init__(self, publisher: Publisher) -> None:
+        super().__init__(publisher)
+        self.messages: list[tuple[str, dict[str, Any]]] = []
+
+    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
+        self.messages.append((topic, to_publish(body, options)))
+        return Publication(NOT_STORED_YET)
+
+    def stage(self, tx: BaseTransaction, done: Sequence[Any]) -> None:
+        """Have a transaction do it all, and ack these messages."""
+        tx.ack(done)
+        for topic, arguments in self.messages:
+            tx.publish(topic, **arguments)
+
+
+NOT_STORED_YET = Published(-1, -1, "")
+"""What a message of a transaction is told to be before that is committed."""
+
+
+def is_too_late(refused: TransactionRefused) -> bool:
+    """Whether all that is wrong with a transaction is that its messages are not ours any more."""
+    return all(reason.item.startswith("settle[") for reason in refused.reasons)
 
 
 OUTBOX: ContextVar[Outbox | None] = ContextVar("outbox", default=None)

@@ -45,7 +45,7 @@ class ResultTopic(msgspec.Struct, frozen=True):
     async def publish_errors(
         self, publisher: Publisher, messages: Sequence[Any], error: str
     ) -> None:
-        """Whoever waits for the result of a message that was given up is told."""
+        """The result of a message that was given up is an error, for those who wait for it."""
         if self.is_store:
             for message in messages:
                 await self._put(publisher, message, None, {ERROR: error})

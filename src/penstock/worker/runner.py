@@ -40,6 +40,8 @@ class Runner:
             app.publisher = connection.publisher
             try:
                 await self._make_topics(connection)
+                for schedule in app.schedules:
+                    await connection.ps.schedule(**schedule.arguments())
                 checked = [await self._checked(connection, each) for each in app.subscriptions()]
                 await run_hooks(app.startup_hooks, connection.clients, connection.publisher)
                 try:

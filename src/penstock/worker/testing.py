@@ -27,7 +27,7 @@ from penstock.log.memory_engine import MemoryEngine
 from penstock.model.dead_letters import Letter
 from penstock.model.published import Delayed, Published
 from penstock.worker.bench_feeders import BenchFeeder, BenchStream, Handled
-from penstock.worker.bodies import encode
+from penstock.worker.bodies import to_publish
 from penstock.worker.calls import Caller, OnLoop
 from penstock.worker.handlers import Clients, Handler
 from penstock.worker.hooks import Hook, run_hooks
@@ -63,18 +63,20 @@ class TestBench:
             self.ps.create_topic(topic, **{**app.topics.get(topic, {}), **topics.get(topic, {})})
         for consumer in app.consumers:
             self.ps.create_topic(consumer.topic, exist_ok=True)
+        for schedule in app.schedules:
+            self.ps.schedule(**schedule.arguments())
         self._feeders = [self._feeder(consumers) for consumers in app.subscriptions()]
 
     def send(self, topic: str, body: object, **options: Any) -> Published | Delayed:
         """Publish a body as a handler of its type reads it. Options as for `publish`."""
-        sent: Published | Delayed = self.ps.publish(topic, encode(body), **options)
+        sent: Published | Delayed = self.ps.publish(topic, **to_publish(body, options))
         return sent
 
     def run(self, *, within: Duration = 0) -> list[Handled]:
         """Call handlers until nothing is left to do.
 
-        `within`: let so much time pass, from one moment to the next at which something falls due
-        (a retry, a delay, a rate limit), and do that, too.
+        `within`: also move the clock by up to this time, from one thing that falls due (a retry, a
+        delay, a rate limit) to the next, and do these, too.
 
         Raises what a handler raises to end the worker.
         """

@@ -59,7 +59,8 @@ def test_bodies_come_typed_and_outcomes_are_told() -> None:
             ("bill", "acked", "billed apples"),
             ("ship", "acked", None),
         ]
-        assert done == [(Order("apples", 12), b"c-17", {"v": b"1"}), Parcel("Rome")]
+        headers = {"content-type": b"application/json", "v": b"1"}
+        assert done == [(Order("apples", 12), b"c-17", headers), Parcel("Rome")]
         assert bench.run() == []
         assert bench.ps.stats("orders").depth == 0
 
@@ -247,5 +248,5 @@ def test_the_namespace_of_the_app_is_that_of_its_topics() -> None:
 
 def test_a_wrong_body_is_refused_when_it_is_sent() -> None:
     app, _ = make_app()
-    with app.test() as bench, pytest.raises(penstock.PenstockError, match="is no body"):
+    with app.test() as bench, pytest.raises(penstock.PenstockError, match="is not JSON"):
         bench.send("orders", object())

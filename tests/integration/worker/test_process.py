@@ -153,7 +153,7 @@ def test_killed_in_the_middle_the_message_comes_again(data: Path) -> None:
         (["shop:app"], 2, "say where"),
         (["shop:app", "--data", "data", "--log-level", "loud"], 2, "log-level is 'loud'"),
         (["shop:app", "--data", "data", "--namespace", "empty"], 3, "there is no topic"),
-        (["broken:app"], 7, "ModuleNotFoundError: No module named 'of_theirs'"),
+        (["broken:app"], 2, "broken cannot be imported: ModuleNotFoundError: No module named"),
     ],
 )
 def test_what_is_wrong_is_said(data: Path, args: list[str], code: int, says: str) -> None:
@@ -162,6 +162,8 @@ def test_what_is_wrong_is_said(data: Path, args: list[str], code: int, says: str
     _, err = worker.communicate(timeout=EVENT_S_MAX)
     assert worker.returncode == code, err
     assert says in err
+    assert "worker.py" not in err  # a traceback is of their module alone
+    assert ('broken.py", line 1' in err) is (args[0] == "broken:app")
 
 
 def test_a_worker_goes_on_when_its_server_was_killed_and_restarted(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ def shop(app: penstock.App, seen: list[int]) -> penstock.App:
         assert isinstance(stored.id, str)
 
     @app.consumer("shipments", group="post")
-    def post(shipment: Shipment) -> None:
+    def post(shipment: Shipment, delivery: penstock.Delivery) -> None:
+        assert delivery.headers == {"content-type": b"application/json"}
         seen.append(shipment.order)
 
     return app

@@ -36,7 +36,7 @@ def test_importing_penstock_loads_no_worker() -> None:
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"topic": "Orders"}, "topic name"),
+        ({"topic": ".orders"}, "topic name"),
         ({"group": "not allowed"}, "group name"),
         ({"concurrency": 0}, "concurrency is 0"),
         ({"concurrency": True}, "concurrency is True"),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.worker.bodies import Undecodable, decoder, encode
+from penstock.worker.bodies import Undecodable, decoder, to_publish
 
 pydantic = pytest.importorskip("pydantic")
 
@@ -51,8 +51,20 @@ class Invoice(pydantic.BaseModel):  # type: ignore[name-defined, misc]
     ],
 )
 def test_a_body_goes_there_and_back(kind: Any, body: object, value: bytes | None) -> None:
-    assert encode(body) == value
+    published = to_publish(body, {})
+    given = published["value"]
+    assert (given.encode() if isinstance(given, str) else given) == value
     assert decoder(kind)(value) == body
+    is_json = kind not in (bytes, str) and value is not None
+    assert published.get("headers") == ({"content-type": b"application/json"} if is_json else None)
+
+
+def test_headers_of_ones_own_stay_and_so_does_the_body_as_it_was() -> None:
+    own = {"Content-Type": "application/vnd.order"}
+    order = Order("apples", 12)
+    published = to_publish(order, {"headers": own, "key": "c-17"})
+    order.count = 0
+    assert published == {"value": b'{"what":"apples","count":12}', "headers": own, "key": "c-17"}
 
 
 def test_nothing_is_the_empty_value_where_none_is_not_wanted() -> None:
@@ -83,5 +95,5 @@ def test_what_is_not_of_the_type_says_why(kind: Any, value: bytes, says: str) ->
 def test_types_that_no_body_has_are_refused_when_the_app_is_made() -> None:
     with pytest.raises(InvalidInput, match="is no type of a body"):
         decoder(Order | Parcel | int)
-    with pytest.raises(InvalidInput, match="object is no body of a message"):
-        encode(object())
+    with pytest.raises(InvalidInput, match="object is not JSON"):
+        to_publish(object(), {})
