@@ -1,0 +1,1 @@
+"""Messages pushed over WebSockets, as fast as their readers give credit."""
