@@ -1,0 +1,36 @@
+// What the API answers, as far as it is shown.
+export interface Session { version: string; keys: boolean; name: string | null; role: string | null; namespace: string | null; rights: string[] }
+export interface Summary { topics: number; partitions: number; groups: number; stream_groups: number; messages: number; size_bytes: number; depth: number; in_flight: number; delayed: number; dead: number; publish_rate: number; deliver_rate: number; ack_rate: number }
+export interface TopicRow { topic: string; namespace: string; partitions: number; groups: number; messages: number; size_bytes: number; depth: number; in_flight: number; delayed: number; dead: number; publish_rate: number; deliver_rate: number; ack_rate: number }
+export interface Lagging { namespace: string; topic: string; group: string; mode: "queue" | "stream"; lag: number; oldest_age_us: number | null }
+export interface Overview { summary: Summary; disk_free_bytes: number | null; disk_floor_bytes: number; lagging: Lagging[]; dead: TopicRow[]; busiest: TopicRow[]; alarms: { namespace: string; topic: string; kinds: string[] }[]; webhooks: { namespace: string; name: string; failing_since_us: number | null; disabled: string }[]; failed_logs: number }
+export interface TopicTable { topics: TopicRow[]; total: number; details?: TopicStats[]; recent?: number[][] }
+export interface HistoryRow { time_us: number; published: number; delivered: number; acked: number; failed: number; dead_lettered: number; depth: number | null; in_flight: number | null; delayed: number | null; dead: number | null; lag: Record<string, number> }
+export interface HistoryPage { rows: HistoryRow[]; complete: boolean }
+export interface Latency { count: number; mean_us: number; p50_us: number; p95_us: number; p99_us: number; max_us: number }
+export interface LatencyRow extends Latency { minute_us: number; group: string; priority: string | null; kind: "waited" | "handled" }
+export interface PartitionStats { partition: number; start: number; end: number; durable_end: number; size_bytes: number; damaged: number; publish_rate: number; segments: number }
+export interface GroupStats { group: string; depth: number; ready: number; in_flight: number; retrying: number; committed: Record<string, number>; depth_by_partition: Record<string, number>; ready_by_priority: Record<string, number>; in_flight_by_priority: Record<string, number>; oldest_age_us: number | null; deliver_rate: number; ack_rate: number; waited: Latency | null; handled: Latency | null }
+export interface TopicStats { topic: string; messages: number; size_bytes: number; depth: number; in_flight: number; delayed: number; next_due_us: number | null; dead: number; publish_rate: number; deliver_rate: number; ack_rate: number; partitions: PartitionStats[]; groups: GroupStats[]; segments: number; counters: Record<string, number>; created_us: number | null; updated_us: number | null; alarms: { kind: string; group: string | null; mode: string | null; partition: number; age_us: number }[] }
+export interface TopicDescription { topic: string; settings: Record<string, unknown>; created_us: number | null; updated_us: number | null }
+export interface Lane { ready: number; in_flight: number; enqueue_rate: number; dequeue_rate: number; last_served_us: number | null }
+export type HeaderValue = string | null | { base64: string };
+export interface Message { offset: number; id: string; timestamp_us: number; value?: string; value_base64?: string; key?: string; key_base64?: string; headers?: Record<string, HeaderValue>; priority?: string; expires_at_us?: number }
+export interface Found { partition: number; message: Message; schema_id?: number | null; decoded?: string | null }
+export interface FoundPage { found: Found[]; next: string | null; scanned: number; scanned_bytes: number }
+export interface Origin { topic: string; partition: number; offset: number; id: string; group: string; reason: string; attempts: number; published_at_us: number; first_delivery_us: number | null; last_delivery_us: number | null; consumer: string; error: string }
+export interface Letter { partition: number; message: Message; origin: Origin }
+export interface LetterPage { letters: Letter[]; count: number; next: string | null }
+export interface LetterGroup { reason: string; group: string; error: string; count: number; first_us: number; last_us: number; place: string }
+export interface LetterGroups { groups: LetterGroup[]; counted: number; complete: boolean }
+export interface InFlight { partition: number; offset: number; state: "leased" | "retrying"; delivery_count: number; receipt: string | null; consumer: string; first_delivery_us: number; last_delivery_us: number; deadline_us: number; error: string }
+export interface Delayed { id: string; deliver_at_us: number; message: Message }
+export interface StreamGroup { group: string; phase: string; generation: number; members: { member_id: string; partitions: { topic: string; partition: number }[]; last_heartbeat_us: number | null }[]; committed: { topic: string; partition: number; offset: number }[]; lag: { topic: string; partition: number; lag: number }[] }
+export interface Fire { number: number; scheduled_for_us: number; fired_at_us: number; kind?: string; id?: string; partition?: number; offset?: number; error?: string }
+export interface Schedule { name: string; topic: string; value?: string; key?: string; priority?: string; cron?: string; every?: string; at_us?: number; timezone?: string; overlap?: string; catch_up?: string; catch_up_policy?: string; paused?: boolean; created_us: number; fired?: number; skipped?: number; error?: string; next_us?: number[]; last?: Fire[] }
+export interface Webhook { name: string; namespace: string; group: string; settings: { topic: string; url: string; payload: string; concurrency: number; rate: number | null; timeout: string; retries: string; paused: boolean; private: boolean; filter: { key_prefix: string | null; headers: Record<string, string>; types: string[] } }; created_at_us: number; disabled: string; delivered: number; failed: number; failing_since_us: number | null }
+export interface Attempt { at_us: number; message_id: string; attempt: number; took_ms: number; status?: number; error?: string; response?: string; messages?: number; test?: boolean }
+export interface ApiKey { id: string; name: string; role: string; namespace?: string | null; created_at_us: number; token?: string }
+export interface Quotas { publish_messages?: number | null; publish_bytes?: number | null; receive_messages?: number | null; receive_bytes?: number | null; storage_bytes?: number | null; topics?: number | null; partitions?: number | null; groups?: number | null; connections?: number | null; delayed?: number | null; schedules?: number | null; webhooks?: number | null; message_bytes?: number | null; retention_ms?: number | null; policy?: string }
+export interface NamespaceDescription { namespace: string; quotas: Quotas; usage: { [quota in keyof Quotas]?: number } & { topics: number }; delayed_answers?: number; refused?: number; created_us?: number | null }
+export interface AuditEntry { at_us: number; actor: string; address: string; action: string; namespace: string | null; target: string; detail?: string; error?: string }
