@@ -1,0 +1,1 @@
+"""The SQS API: queues for programs that were written for Amazon's."""
