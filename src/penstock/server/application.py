@@ -17,17 +17,22 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from penstock.broker.api import Api
-from penstock.broker.broker import Broker, BrokerConfig
+from penstock.broker.broker import Broker
 from penstock.client.folder.host import open_shared
 from penstock.config import ServerConfig
 from penstock.errors import InvalidInput, MethodNotAllowed, NotFound
 from penstock.log.local_engine import LocalEngine
+from penstock.server.broker_config import broker_config_of
 from penstock.server.door import Door
+from penstock.server.http import confluent
 from penstock.server.http.dispatch import Dispatcher, RouteMatch
 from penstock.server.http.endpoints import Endpoint, paths
 from penstock.server.http.routes import ENDPOINTS
 from penstock.server.keys import KeyStore
 from penstock.server.metrics import MeteredFiles
+from penstock.server.sqs.accounts import is_queue_path
+from penstock.server.sqs.dispatch import SqsDispatcher
+from penstock.wire import push
 
 _REMEMBERED_MAX = 4096
 
@@ -38,6 +43,7 @@ class Application:
     def __init__(self, door: Door, on_close: Callable[[], None] = lambda: None) -> None:
         self.door = door
         self.dispatcher = Dispatcher(door)
+        self.sqs = SqsDispatcher(door)
         self._on_close = on_close
         self._found: dict[tuple[str, str], RouteMatch] = {}
         self._router = Router(
@@ -50,15 +56,24 @@ class Application:
             if found is not None:
                 await self.dispatcher.serve(found, scope, receive, send)
                 return
+            if scope["method"] == "POST" and is_queue_path(_path(scope)):
+                await self.sqs.answer(scope, receive, send)
+                return
+        elif scope["type"] == "websocket" and _path(scope) == push.PATH:
+            await self.door.sockets.serve(scope, receive, send)
+            return
         await self._router(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self, app: Any) -> AsyncIterator[None]:
         """For the application that this one is mounted in."""
+        self.door.webhooks.start()
         try:
             yield
         finally:
             self.door.stop()
+            await self.sqs.state.moves.stop()
+            await self.door.webhooks.stop()
             self.close()
 
     def close(self) -> None:
@@ -114,10 +129,8 @@ def open_application(data: str | os.PathLike[str] | Broker, **settings: Any) -> 
         return Application(Door(_api(data, config), config, _keys(config)))
     config = ServerConfig(data=os.fspath(data), **settings)
     files = MeteredFiles()
+    broker_config = broker_config_of(config)
     keys = _keys(config)
-    broker_config = BrokerConfig(
-        auto_create=config.auto_create, free_bytes_min=config.free_bytes_min
-    )
     broker, host = open_shared(LocalEngine(config.data, files=files), broker_config)
     api = _api(broker, config)
     host.serve(api)
@@ -158,9 +171,17 @@ def _routes(app: Application) -> list[Route]:
     def order(path: str) -> list[bool]:
         return [segment.startswith("{") for segment in path.split("/")]
 
+    dialect = [*confluent.ENDPOINTS.values()]
     return [
-        Route(path, _Resource(app, by_path[path], _names(path)))
-        for path in sorted(by_path, key=order)
+        *(
+            Route(path, _Resource(app, by_path[path], _names(path)))
+            for path in sorted(by_path, key=order)
+        ),
+        Route(confluent.PREFIX + "{rest:path}", _Resource(app, dialect, ["rest"])),
+        Route(
+            "/v1/namespaces/{namespace}" + confluent.PREFIX + "{rest:path}",
+            _Resource(app, dialect, ["namespace", "rest"]),
+        ),
     ]
 
 

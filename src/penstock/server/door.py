@@ -3,21 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock.broker.api import Api
 from penstock.config import ServerConfig
+from penstock.model.cluster import ClusterRoutes, ClusterStatus, ShardVerified
 from penstock.server.access_log import AccessLog
+from penstock.server.connections import NamespaceConnections
 from penstock.server.gate import Gate
+from penstock.server.http.heads import Names
 from penstock.server.keys import KeyStore
 from penstock.server.long_calls import LongCalls
 from penstock.server.metrics import MeteredFiles, Requests
 from penstock.server.polls import Polls
+from penstock.server.push.registry import PushSockets
+from penstock.server.push.watched import SharedAnswers
 from penstock.server.readiness import Readiness
+from penstock.server.webhooks.engine import WebhookEngine
+
+if TYPE_CHECKING:
+    from penstock.cluster.registry import NodeInfo
 
 T = TypeVar("T")
+
+
+class ClusterView(Protocol):
+    """What can be asked of the cluster, and of this node of it. Calls may take a while."""
+
+    def status(self) -> ClusterStatus: ...
+    def routes(self) -> ClusterRoutes: ...
+    def drain(self, node: str, *, on: bool) -> None: ...
+    def pin(self, shard: int, node: str | None) -> None: ...
+    def replace(self, node: str) -> None: ...
+    def verify(self, shard: int) -> ShardVerified: ...
+    def reasons(self) -> list[str]: ...
+
+
+class Placement(Protocol):
+    """Where namespaces are answered, at a node of a cluster. Used on the event loop."""
+
+    me: str
+    """The name of this node."""
+
+    def door_of(self, namespace: str) -> Door | None:
+        """That of its shard, if this node owns it."""
+
+    def owner_of(self, namespace: str, *, is_forwarded: bool) -> NodeInfo:
+        """The node to be asked instead. Raises Unavailable if there is none, NotOwner if the
+        question was sent on already."""
+
+    def nodes(self) -> dict[str, NodeInfo]:
+        """Those that are there, by their names; this one is."""
+
+    def owners(self) -> list[NodeInfo]:
+        """The nodes that have shards. Raises Unavailable if a shard has no owner."""
+
 
 _THREADS = 8
 _QUEUE_THREADS = 8
@@ -42,12 +84,23 @@ class Door:
         self.api = api
         self.config = config
         self.gate = Gate(keys, config)
+        self.names = Names(config)
         self.files = files
         self.polls = Polls(api, config.polls_max)
+        self.connections = NamespaceConnections(api)
+        self.sockets = PushSockets(self)
+        self.answers = SharedAnswers(self)
+        self.webhooks = WebhookEngine(self)
         self.readiness = Readiness(api)
+        self.cluster: ClusterView | None = None
+        """The cluster that this server is a node of."""
+        self.placement: Placement | None = None
+        """What it is not itself that answers in a namespace, if it is a node."""
         self.requests = Requests()
         self.log = log or AccessLog(None)
         self.stopping = False
+        self.committed: Callable[[], Awaitable[object]] = _at_once
+        """To be awaited before what was received leaves by another way than as an answer."""
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-aside")
         self._read_threads = ThreadPoolExecutor(_READ_THREADS, "penstock-read")
         self._queue_threads = ThreadPoolExecutor(_QUEUE_THREADS, "penstock-queue")
@@ -91,14 +144,22 @@ class Door:
     def stop(self) -> None:
         """Answer every poll, and take no new ones."""
         self.stopping = True
+        self.sockets.stop()
         self.polls.stop()
 
     def close(self) -> None:
+        self.stop_threads()
+        self.log.close()
+
+    def stop_threads(self, *, wait: bool = True) -> None:
         for threads in (
             self._threads,
             self._read_threads,
             self._queue_threads,
             self._member_threads,
         ):
-            threads.shutdown()
-        self.log.close()
+            threads.shutdown(wait)
+
+
+async def _at_once() -> None:
+    """Nothing has to be waited for."""

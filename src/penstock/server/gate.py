@@ -8,16 +8,20 @@ any thread may make them.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from penstock.config import ServerConfig
 from penstock.errors import Forbidden, TooManyRequests, Unauthenticated, Unavailable
 from penstock.server.keys import Key, KeyStore, Right
 from penstock.server.limits import Limiter
+from penstock.server.sessions import Sessions
 
 
 class Gate:
     def __init__(self, keys: KeyStore, config: ServerConfig) -> None:
         self.keys = keys
+        self.sessions = Sessions(config.data)
         self.buffers = ByteBudget(config.buffered_bytes_max)
         self._per_key = _limiter(config.rate_per_key, config.burst_per_key)
         self._per_address = _limiter(config.rate_per_address, config.burst_per_address)
@@ -36,6 +40,15 @@ class Gate:
         key = self.keys.authenticate(token)
         if key is None and not self.keys.empty:  # a key where none is asked for does no harm
             raise Unauthenticated("this API key is not known, or was revoked")
+        return key
+
+    def identify_session(self, token: str) -> Key | None:
+        """Whose session it is; None where no key is asked for. Raises Unauthenticated."""
+        if self.keys.empty:
+            return None
+        key = self.sessions.find(token)
+        if key is None or not self.keys.knows(key):
+            raise Unauthenticated("this session is over: log in again")
         return key
 
     def allow(self, key: Key | None, right: Right, namespace: str | None) -> None:
@@ -83,6 +96,15 @@ class ByteBudget:
                     f"requests and answers of {self.taken >> 20} MiB are under way; try again"
                 )
             self.taken += count
+
+    @contextmanager
+    def room(self, count: int) -> Iterator[None]:
+        """Take it for as long as the block runs."""
+        self.take(count)
+        try:
+            yield
+        finally:
+            self.give_back(count)
 
     def add(self, count: int) -> None:
         """Whether there is room or not."""

@@ -13,6 +13,7 @@ a running server; a file that cannot be read lets nobody in. That keys existed i
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import hashlib
 import hmac
@@ -66,7 +67,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         return right in RIGHTS[self.role] and self.namespace in (None, namespace)
 
 
-class _KeyFile(msgspec.Struct, frozen=True, kw_only=True):
+class KeyFile(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     keys: list[Key] = []
 
@@ -131,6 +132,10 @@ class KeyStore:
         right = hmac.compare_digest(_sha256(token), known)
         return key if right else None
 
+    def by_id(self, id_: str) -> Key | None:
+        """The key of an id, for who proves to have it in another way."""
+        return self._refresh().get(id_)
+
     def knows(self, key: Key) -> bool:
         """Whether it is still good, and as it was."""
         return self._refresh().get(key.id) == key
@@ -183,7 +188,7 @@ class KeyStore:
             fcntl.flock(fd, fcntl.LOCK_EX)  # two processes must not undo each other's change
             keys = dict(self._refresh())
             yield keys
-            self._write(_KeyFile(keys=list(keys.values())))
+            self._write(KeyFile(keys=list(keys.values())))
             _note_keys(fd)
             self._refresh()
         finally:
@@ -192,7 +197,7 @@ class KeyStore:
     def _open_lock(self) -> int:
         return os.open(self._path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def _write(self, file: _KeyFile) -> None:
+    def _write(self, file: KeyFile) -> None:
         """As `write_durably`, in a file that nobody else may read."""
         data = msgspec.json.format(msgspec.json.encode(file), indent=2) + b"\n"
         new = self._path + ".tmp"
@@ -228,6 +233,16 @@ class KeyStore:
             return self._keys
 
 
+def sqs_secret(key: Key) -> str:
+    """The secret access key that signs requests to the SQS API.
+
+    Whoever checks a signature has to know the secret, so it is derived from what is stored: who can
+    read `keys.json` can sign such requests, and nothing else.
+    """
+    digest = hmac.new(bytes.fromhex(key.sha256), b"sqs", hashlib.sha256).digest()
+    return base64.b64encode(digest).decode()
+
+
 def _may_be_there(path: str) -> bool:
     """Whether there is anything of that name, to be looked at.
 
@@ -246,7 +261,7 @@ def _note_keys(lock: int) -> None:
 
 def _read(path: str) -> dict[str, Key]:
     try:
-        file = msgspec.json.decode(DiskFiles().read(path), type=_KeyFile)
+        file = msgspec.json.decode(DiskFiles().read(path), type=KeyFile)
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.MsgspecError) as exc:

@@ -6,7 +6,8 @@ import bisect
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -18,7 +19,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from penstock.log.files import Buffer, DiskFile, DiskFiles
-from penstock.model.stats import GroupStats, TopicStats
+from penstock.model.namespaces import NamespaceUsage
+from penstock.model.stats import AlarmKind, GroupStats, TopicStats
 
 if TYPE_CHECKING:
     from penstock.server.door import Door
@@ -30,6 +32,19 @@ BUCKETS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0,
 EDGES_US = tuple(1 << power for power in range(8, 33, 2))
 """Of the latencies of messages, from a quarter of a millisecond to 72 minutes: edges that the
 broker's finer buckets have too, so that nothing has to be guessed."""
+
+NAMESPACES_MAX = 200
+"""Namespaces with quotas that a scrape tells of: up to 20 series each."""
+
+_COUNTERS = {
+    "published": "Messages stored in a topic.",
+    "delivered": "Messages handed out, each time anew.",
+    "acked": "Messages that groups were done with.",
+    "nacked": "Messages that were given back.",
+    "rejected": "Messages that were given up by a consumer.",
+    "expired": "Messages that outlived their TTL before a group got them.",
+    "dead_lettered": "Messages that became dead letters.",
+}
 
 
 class RequestHistogram:
@@ -123,8 +138,13 @@ class _Everything(Collector):
         yield from self._requests()
         yield from self._disk()
         yield from self._topics()
+        yield from self._counters()
         yield from self._latencies()
         yield from self._streams()
+        yield from self._schedules()
+        yield from self._transactions()
+        yield from self._traces()
+        yield from self._namespaces()
         yield GaugeMetricFamily(
             "penstock_open_polls", "Requests that wait for messages.", len(self._door.polls)
         )
@@ -168,6 +188,17 @@ class _Everything(Collector):
             families.add(stats)
         return families.all()
 
+    def _counters(self) -> Iterator[Metric]:
+        """Since the broker was opened; no topic is opened for them."""
+        families = {
+            name: CounterMetricFamily(f"penstock_messages_{name}", text, labels=["topic"])
+            for name, text in _COUNTERS.items()
+        }
+        for topic, counters in self._door.api.counters():
+            for name, family in families.items():
+                family.add_metric([topic], getattr(counters, name))
+        yield from families.values()
+
     def _latencies(self) -> Iterator[Metric]:
         labels = ["topic", "group", "priority"]
         families = {
@@ -208,6 +239,62 @@ class _Everything(Collector):
         yield lag
         yield members
 
+    def _schedules(self) -> Iterator[Metric]:
+        totals = self._door.api.schedule_totals()
+        yield GaugeMetricFamily("penstock_schedules", "Recurring schedules.", totals.schedules)
+        yield GaugeMetricFamily(
+            "penstock_schedules_paused", "Schedules that are paused.", totals.paused
+        )
+        for name, text, count in (
+            ("", "Fires of schedules.", totals.fired),
+            ("_late", "Fires published more than 10 ms after they were due.", totals.late),
+            ("_failed", "Fires without a message.", totals.failed),
+            ("_skipped", "Fires left out while the last one was at work.", totals.skipped),
+        ):
+            yield CounterMetricFamily(f"penstock_schedule_fires{name}", text, count)
+
+    def _transactions(self) -> Iterator[Metric]:
+        totals = self._door.api.transaction_totals()
+        for state, count in (("committed", totals.committed), ("refused", totals.refused)):
+            yield CounterMetricFamily(
+                f"penstock_transactions_{state}", f"Transactions that were {state}.", count
+            )
+        yield GaugeMetricFamily(
+            "penstock_transactions_finishing",
+            "Committed transactions of which some waits to be stored.",
+            totals.finishing,
+        )
+
+    def _traces(self) -> Iterator[Metric]:
+        totals = self._door.api.trace_totals()
+        yield CounterMetricFamily(
+            "penstock_trace_events_noted", "Events of traces that are stored.", totals.noted
+        )
+        yield CounterMetricFamily(
+            "penstock_trace_events_dropped", "Events of traces that are not.", totals.dropped
+        )
+
+    def _namespaces(self) -> Iterator[Metric]:
+        """Of those with quotas, and no more of them than a scrape has room for."""
+        namespace, quota = ["namespace"], ["namespace", "quota"]
+        limit = _gauge("quota_limit", "What a namespace may use.", quota)
+        used = _gauge("quota_used", "What a namespace uses of what it may.", quota)
+        delayed = CounterMetricFamily(
+            "penstock_quota_delayed_answers", "Answers that came too fast.", labels=namespace
+        )
+        refused = CounterMetricFamily(
+            "penstock_quota_refused", "What was over a quota.", labels=namespace
+        )
+        for each in islice(self._door.api.each_limited_namespace(), NAMESPACES_MAX):
+            for name in NamespaceUsage.__struct_fields__:
+                most = getattr(each.quotas, name)
+                if most is not None:
+                    limit.add_metric([each.namespace, name], most)
+                    used.add_metric([each.namespace, name], getattr(each.usage, name))
+            delayed.add_metric([each.namespace], each.delayed_answers)
+            refused.add_metric([each.namespace], each.refused)
+        yield from (limit, used, delayed, refused)
+
 
 class _TopicFamilies:
     def __init__(self) -> None:
@@ -218,6 +305,7 @@ class _TopicFamilies:
         self.depth = _gauge("topic_depth", "Messages that some group still has to do.", topic)
         self.dead = _gauge("topic_dead", "Dead letters.", topic)
         self.delayed = _gauge("topic_delayed", "Messages that wait for their time.", topic)
+        self.alarms = _gauge("topic_alarms", "Messages that wait for too long.", [*topic, "kind"])
         self.publish_rate = _gauge("publish_rate", "Messages published a second.", partition)
         self.end = _gauge("partition_end", "One past the last offset.", partition)
         self.size = _gauge("partition_bytes", "Size on disk.", partition)
@@ -239,6 +327,9 @@ class _TopicFamilies:
         self.depth.add_metric([topic], stats.depth)
         self.dead.add_metric([topic], stats.dead)
         self.delayed.add_metric([topic], stats.delayed)
+        for kind in get_args(AlarmKind):
+            on = sum(alarm.kind == kind for alarm in stats.alarms)
+            self.alarms.add_metric([topic, kind], on)
         for each in stats.partitions:
             where = [topic, str(each.partition)]
             self.publish_rate.add_metric(where, each.publish_rate)

@@ -15,6 +15,8 @@ class Readiness:
 
     def reasons(self) -> list[str]:
         """Why publishes are refused now; none if they are not. It looks at every open topic."""
+        if self._api.is_lost():
+            return ["the data folder was removed, moved or replaced: put it back, then restart"]
         reasons = [
             f"log {folder} has failed: restart the server to recover it"
             for folder in self._api.failed_logs()

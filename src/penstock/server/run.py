@@ -19,23 +19,31 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from penstock.broker.api import Api
-from penstock.broker.broker import BrokerConfig
 from penstock.client.folder.host import open_shared
-from penstock.config import ServerConfig
-from penstock.errors import InvalidInput, PortInUse
+from penstock.client.link import Link
+from penstock.config import ServerConfig, host_and_port
+from penstock.errors import InvalidInput, MissingExtra, PortInUse
 from penstock.log.local_engine import LocalEngine
 from penstock.server.access_log import AccessLog
 from penstock.server.application import Application, check_required
+from penstock.server.broker_config import broker_config_of
 from penstock.server.door import Door
 from penstock.server.http.connection import ServerConnection, connection_class
 from penstock.server.keys import KeyStore
+from penstock.server.link_api import LinkApi
 from penstock.server.metrics import MeteredFiles
 from penstock.server.open_files import connections_below_limit
+from penstock.server.push.pacing import PacedWebSocket
+from penstock.wire.push import FRAME_BYTES_MAX
+
+if TYPE_CHECKING:
+    from penstock.server.grpc.listener import GrpcListener
+    from penstock.server.kafka.listener import KafkaListener
 
 _logger = logging.getLogger("penstock.server")
 
@@ -45,22 +53,30 @@ _BACKLOG = 4096
 
 def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> None:
     """Serve a data folder until SIGTERM or SIGINT. `ready` is told the URL."""
+    if config.cluster:
+        try:
+            from penstock.server.cluster.run import serve_node  # noqa: PLC0415 - needs an extra
+        except ModuleNotFoundError as exc:
+            if (exc.name or "").partition(".")[0] == "penstock":
+                raise
+            raise MissingExtra("cluster", "a node of a cluster") from None
+        serve_node(config, ready)
+        return
     if os.path.isfile(config.data):
         raise InvalidInput(f"{config.data} is a file; data is the path of a folder")
-    _check_pem_files(config)
+    check_pem_files(config)
+    broker_config = broker_config_of(config)
     keys = KeyStore.open(config.data)
     keys.check_not_lost()
     check_required(config, keys)
-    _check_exposure(config, keys)
-    sock = _bind(config)
+    check_exposure(config, keys)
+    sock = bind(config.host, config.port)
+    kafka_sock = bind(*host_and_port(config.kafka)) if config.kafka else None
     try:
         url = url_of(config, sock.getsockname()[1])
         owner = f"the server at {url} (process {os.getpid()} on {socket.gethostname()})"
         files = MeteredFiles()
         engine = LocalEngine(config.data, owner=owner, files=files)
-        broker_config = BrokerConfig(
-            auto_create=config.auto_create, free_bytes_min=config.free_bytes_min
-        )
         broker, host = open_shared(engine, broker_config)
         with broker, host:
             log = AccessLog(sys.stdout.buffer, failures_only=config.log_level != "info")
@@ -78,29 +94,53 @@ def serve(config: ServerConfig, ready: Callable[[str], None] | None = None) -> N
             gc.collect()
             gc.freeze()  # what is there now stays: no need to search it for garbage ever again
             try:
-                server = Server(door)
-                _load_certificate(server, config)
-                _run(server, sock, lambda: _tell(url, ready))
+                server = Server(door, kafka_sock)
+                load_certificate(server, config)
+                run_server(server, sock, lambda: tell(url, ready))
             finally:
                 door.close()
     finally:
         sock.close()
+        if kafka_sock is not None:
+            kafka_sock.close()
     _logger.info("stopped; %s is closed", broker.folder)
+
+
+def serve_link(
+    link: Link, config: ServerConfig, ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve what a link leads to, for a dashboard on this machine, until SIGTERM or SIGINT."""
+    keys = KeyStore.open(config.data)
+    sock = bind(config.host, config.port)
+    try:
+        door = Door(LinkApi(link), config, keys)
+        try:
+            url = url_of(config, sock.getsockname()[1])
+            run_server(Server(door), sock, lambda: tell(url, ready))
+        finally:
+            door.close()
+    finally:
+        sock.close()
 
 
 class Server(uvicorn.Server):
     """uvicorn, stopped from outside and with an eye on its connections."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(
+        self, door: Door, kafka_sock: socket.socket | None = None, app: Any = None
+    ) -> None:
+        """`app`: what answers, by default that of the door."""
         config = door.config
-        app = Application(door)
+        app = app or Application(door)
         connections_max = connections_below_limit(config.connections_max)
         super().__init__(
             uvicorn.Config(
                 app,
                 interface="asgi3",
                 http=connection_class(app.dispatcher, config, connections_max),
-                ws="none",
+                ws=PacedWebSocket,
+                ws_max_size=FRAME_BYTES_MAX,
+                ws_per_message_deflate=False,  # a window for each of a thousand sockets
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -114,8 +154,13 @@ class Server(uvicorn.Server):
             )
         )
         self._door = door
+        self._sqs = app.sqs
+        self.kafka = None if kafka_sock is None else _kafka_listener(door, kafka_sock)
+        self.grpc: GrpcListener | None = None
         self._told_to_stop = asyncio.Event()
         self.on_started: Callable[[], None] = lambda: None
+        self.before_stop: Callable[[], None] = lambda: None
+        """Called, on another thread, while everything is still answered."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -124,6 +169,12 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._door.webhooks.start()
+        if self.kafka is not None:
+            await self.kafka.start(self.config.ssl)
+        if self._door.config.grpc:  # it belongs to the loop on which it is made
+            self.grpc = _grpc_listener(self._door)
+            await self.grpc.start()
         self.on_started()
 
     async def main_loop(self) -> None:
@@ -131,6 +182,7 @@ class Server(uvicorn.Server):
         looking = asyncio.create_task(self._look_after_connections())
         try:
             await self._told_to_stop.wait()
+            await asyncio.get_running_loop().run_in_executor(None, self.before_stop)
         finally:
             looking.cancel()
 
@@ -141,8 +193,15 @@ class Server(uvicorn.Server):
         for sock in sockets or ():
             sock.close()
         self._door.stop()
+        await self._door.webhooks.stop()
+        await self._sqs.state.moves.stop()
         for connection in list(self.server_state.connections):
-            connection.shutdown()
+            if isinstance(connection, ServerConnection):  # WebSockets were told by the door
+                connection.shutdown()
+        if self.kafka is not None:
+            await self.kafka.stop(self._door.config.stop_timeout_ms / 1000)
+        if self.grpc is not None:
+            await self.grpc.stop(self._door.config.stop_timeout_ms / 1000)
         deadline = asyncio.get_running_loop().time() + self._door.config.stop_timeout_ms / 1000
         pause_s = 0.001
         while self.server_state.connections and not self.force_exit:
@@ -173,7 +232,7 @@ class Server(uvicorn.Server):
                     connection.look_after(now, request_s, idle_s)
 
 
-def _run(server: Server, sock: socket.socket, started: Callable[[], None]) -> None:
+def run_server(server: Server, sock: socket.socket, started: Callable[[], None]) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -193,19 +252,31 @@ def _loop_factory() -> Any:
     return uvloop.new_event_loop
 
 
-def _bind(config: ServerConfig) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+def _grpc_listener(door: Door) -> GrpcListener:
+    try:
+        from penstock.server.grpc.listener import GrpcListener  # noqa: PLC0415 - needs an extra
+    except ImportError:
+        raise MissingExtra("grpc", "gRPC") from None
+    return GrpcListener(door, *host_and_port(door.config.grpc))
+
+
+def _kafka_listener(door: Door, sock: socket.socket) -> KafkaListener:
+    from penstock.server.kafka.listener import KafkaListener  # noqa: PLC0415 - needs an extra
+
+    return KafkaListener(door, sock)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind((config.host, config.port))
+        sock.bind((host, port))
     except OSError as exc:
         sock.close()
         if exc.errno == errno.EADDRINUSE:
-            raise PortInUse(config.host, config.port) from None
-        raise InvalidInput(
-            f"cannot listen on {config.host} port {config.port}: {exc.strerror or exc}"
-        ) from None
+            raise PortInUse(host, port) from None
+        raise InvalidInput(f"cannot listen on {host} port {port}: {exc.strerror or exc}") from None
     sock.set_inheritable(False)
     return sock
 
@@ -218,7 +289,7 @@ def url_of(config: ServerConfig, port: int) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def _check_pem_files(config: ServerConfig) -> None:
+def check_pem_files(config: ServerConfig) -> None:
     """OpenSSL does not say which file it means."""
     for name, path, what in (
         ("tls_cert", config.tls_cert, "CERTIFICATE"),
@@ -240,7 +311,7 @@ def _check_pem_files(config: ServerConfig) -> None:
             )
 
 
-def _load_certificate(server: Server, config: ServerConfig) -> None:
+def load_certificate(server: Server, config: ServerConfig) -> None:
     try:
         server.config.load()
     except ssl.SSLError as exc:
@@ -250,11 +321,16 @@ def _load_certificate(server: Server, config: ServerConfig) -> None:
         ) from None
 
 
-def _check_exposure(config: ServerConfig, keys: KeyStore) -> None:
-    if not keys.empty or config.allow_public_without_keys or _is_loopback(config.host):
+def check_exposure(config: ServerConfig, keys: KeyStore) -> None:
+    if not keys.empty or config.allow_public_without_keys:
+        return
+    others = [host_and_port(each)[0] for each in (config.kafka, config.grpc) if each]
+    hosts = [config.host, *others]
+    public = next((host for host in hosts if not _is_loopback(host)), None)
+    if public is None:
         return
     raise InvalidInput(
-        f"{config.host} can be reached by others, and there is no API key yet, so anybody could "
+        f"{public} can be reached by others, and there is no API key yet, so anybody could "
         "read and change everything. Make one with `penstock key create`, listen on 127.0.0.1, or "
         "say that this is meant: allow_public_without_keys."
     )
@@ -271,7 +347,7 @@ def _is_loopback(host: str) -> bool:
         return all(ipaddress.ip_address(each[4][0]).is_loopback for each in addresses)
 
 
-def _tell(url: str, ready: Callable[[str], None] | None) -> None:
+def tell(url: str, ready: Callable[[str], None] | None) -> None:
     _logger.info("listening on %s", url)
     if ready is not None:
         ready(url)

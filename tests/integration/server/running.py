@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from penstock.broker.api import Api
@@ -27,14 +28,19 @@ class RunningServer:
         broker: Broker,
         keys: KeyStore | None = None,
         log: AccessLog | None = None,
+        *,
+        port: int = 0,
+        kafka: bool = False,
         **config: Any,
     ) -> None:
         self.config = ServerConfig(data=os.fspath(broker.folder), port=0, **config)
         self.keys = keys or KeyStore.open(broker.folder)
         api = Api(broker, answer_bytes_max=self.config.body_bytes_max)
         self.door = Door(api, self.config, self.keys, log=log)
-        self.server = Server(self.door)
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        kafka_socket = socket.create_server(("127.0.0.1", 0), backlog=128) if kafka else None
+        self.kafka = "" if kafka_socket is None else f"127.0.0.1:{kafka_socket.getsockname()[1]}"
+        self.server = Server(self.door, kafka_socket)
+        self._socket = socket.create_server(("127.0.0.1", port), backlog=4096)
         self.port: int = self._socket.getsockname()[1]
         scheme = "https" if self.config.tls_cert else "http"
         self.url = f"{scheme}://127.0.0.1:{self.port}"
@@ -44,6 +50,10 @@ class RunningServer:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         assert self._listening.wait(START_S_MAX), "the server does not start"
+
+    def call_soon(self, work: Callable[[], None]) -> None:
+        """On the event loop of the server, in its next turn."""
+        self._loop.call_soon_threadsafe(work)
 
     def stop(self) -> None:
         if self._thread.is_alive():

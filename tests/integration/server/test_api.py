@@ -90,6 +90,22 @@ def test_a_message_goes_round(orders: Http) -> None:
     assert peeked[0]["value"] == "Grüße"
 
 
+def test_a_look_at_all_partitions_says_where_each_message_lies(http: Http, ps: Any) -> None:
+    ps.create_topic("orders", partitions=3)
+    for n in (2, 0, 1):
+        ps.publish("orders", b"%d" % n, partition=n)
+    page = http.get("/v1/topics/orders/messages").json
+    assert [(m["partition"], m["value"]) for m in page["messages"]] == [
+        (2, "2"),
+        (0, "0"),
+        (1, "1"),
+    ]
+    assert page["partition"] is None
+    one = http.get("/v1/topics/orders/messages?partition=1").json
+    assert [m["partition"] for m in one["messages"]] == [1]
+    assert [m.partition for m in ps.peek("orders")] == [2, 0, 1]
+
+
 def test_the_body_may_be_the_value_itself(orders: Http) -> None:
     value = bytes(range(256))
     path = "/v1/topics/orders/messages?key=k&priority=1&ttl=90"
@@ -121,6 +137,30 @@ def test_many_at_once_each_with_its_own(orders: Http) -> None:
     assert orders.ask("DELETE", f"/v1/topics/orders/delayed/{id_}").json == {"found": False}
 
 
+@pytest.mark.parametrize("form", ["json", "many", "value"])
+def test_a_delayed_message_with_an_id_is_stored_once(orders: Http, form: str) -> None:
+    def publish(delay: str, dedup_id: str) -> dict[str, Any]:
+        path, how = "/v1/topics/orders/messages", {"delay": delay, "dedup_id": dedup_id}
+        if form == "value":
+            path += f"?delay={delay}&dedup_id={dedup_id}&dedup_window=1h"
+            answer = orders.ask("POST", path, b"a", content_type="application/octet-stream")
+            return answer.json  # type: ignore[no-any-return]
+        message = {"value": "a", "dedup_window": "1h", **how}
+        if form == "json":
+            return orders.post(path, message).json  # type: ignore[no-any-return]
+        several = orders.post(path, {"messages": [message, {"value": "b"}]}).json["messages"]
+        return several[0]  # type: ignore[no-any-return]
+
+    first = publish("1h", "x")
+    assert publish("2h", "x") == first | {"duplicate": True}
+    assert publish("1h", "y")["id"] != first["id"]
+    waiting = orders.get("/v1/topics/orders/delayed").json["delayed"]
+    assert len(waiting) == 2
+    assert waiting[0]["id"] == waiting[0]["message"]["id"] == first["id"]
+    now = orders.post("/v1/topics/orders/messages", {"value": "a", "dedup_id": "x"}).json
+    assert now == {"id": first["id"], "partition": 0, "duplicate": True}
+
+
 def test_nothing_of_a_request_is_stored_if_a_part_of_it_is_wrong(orders: Http) -> None:
     for wrong in (
         {"partition": 7},
@@ -130,7 +170,8 @@ def test_nothing_of_a_request_is_stored_if_a_part_of_it_is_wrong(orders: Http) -
         {"delay": "91d"},
         {"deliver_at": "2999-01-01T00:00:00Z"},
         {"dedup_id": ""},
-        {"dedup_id": "x", "delay": "1s"},
+        {"dedup_window": "1m"},
+        {"dedup_id": "x", "delay": "1s", "dedup_window": "15d"},
         {"ttl": "-1s"},
     ):
         answer = orders.post(
@@ -355,7 +396,9 @@ def test_a_member_of_a_stream_group(orders: Http) -> None:
         "out_of_range"
     ]
     assert orders.post(f"{base}/commit", who | {"offsets": [place | {"offset": 1}]}).status == 204
-    assert orders.get(f"{base}/offsets").json == {"offsets": [place | {"offset": 1}]}
+    assert orders.get(f"{base}/offsets").json == {
+        "offsets": [place | {"offset": 1, "metadata": ""}]
+    }
     assert orders.get(base).json["lag"] == [place | {"lag": 1}]
     assert orders.ask("DELETE", base).code == "group_not_empty"
     assert orders.post(f"{base}/leave", who).status == 204

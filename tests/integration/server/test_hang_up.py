@@ -104,7 +104,7 @@ def test_a_poll_ends_also_if_more_was_asked_behind_it(server: RunningServer) -> 
     with penstock.connect(server.url) as ps:
         ps.create_topic("orders")
     client = ask(server, "/v1/topics/orders/groups/g/receive", {"wait": 30})
-    client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 3)
     until(lambda: len(server.door.polls) == 1)
+    client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 3)
     client.close()
     until(lambda: len(server.door.polls) == 0)

@@ -266,3 +266,52 @@ def test_it_does_not_listen_to_the_world_without_a_key(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no API key yet.*penstock key create"):
         serve(config)
     assert not (tmp_path / "data" / "LOCK").exists()
+
+
+def test_a_key_may_come_as_x_api_key(server: RunningServer, keys: dict[str, str]) -> None:
+    with Http(server.port) as http:
+        assert http.get("/v1/topics", **{"x-api-key": keys["admin"]}).status == 200
+        assert http.get("/v1/topics", **{"x-api-key": "wrong"}).code == "unauthenticated"
+
+
+def test_a_tenant_sees_its_quotas_and_does_not_set_them(
+    server: RunningServer, keys: dict[str, str]
+) -> None:
+    with Http(server.port, keys["admin"]) as http:
+        made = http.ask("PUT", "/v1/namespaces/shop/quotas", {"quotas": {"topics": 1}})
+        assert made.json["quotas"]["topics"] == 1
+    with Http(server.port, keys["shop"]) as shop:
+        assert shop.get("/v1/namespaces/shop/usage").json["quotas"]["topics"] == 1
+        assert shop.ask("PUT", "/v1/namespaces/shop/quotas", {"quotas": {}}).code == "forbidden"
+        assert shop.ask("DELETE", "/v1/namespaces/shop").code == "forbidden"
+        assert shop.ask("PUT", "/v1/namespaces/shop/topics/one", {}).status == 201
+        refused = shop.ask("PUT", "/v1/namespaces/shop/topics/two", {})
+        assert (refused.status, refused.code) == (429, "quota_exceeded")
+        assert refused.json["fields"]["used"] == 2
+
+
+def test_who_did_what_is_told(server: RunningServer, keys: dict[str, str]) -> None:
+    with Http(server.port, keys["admin"]) as http, Http(server.port, keys["shop"]) as shop:
+        http.ask("PUT", "/v1/topics/orders", {"partitions": 2})
+        shop.ask("PUT", "/v1/namespaces/shop/topics/orders", {})
+        shop.ask("DELETE", "/v1/topics/orders")  # not its own
+        http.post("/v1/topics/orders/messages", {"value": "x"})
+        http.ask("DELETE", "/v1/topics/orders/messages")
+        http.post("/v1/keys", {"name": "new", "role": "readonly"})
+        told = http.get("/v1/audit").json["entries"]
+        assert [(each["actor"], each["action"], each["target"]) for each in told] == [
+            ("admin", "make_key", ""),
+            ("admin", "purge", "orders"),
+            ("shop", "delete_topic", "orders"),
+            ("shop", "create_topic", "orders"),
+            ("admin", "create_topic", "orders"),
+        ]
+        assert told[2]["error"] == "forbidden"
+        assert '"partitions":2' in told[4]["detail"].replace(" ", "")
+        assert '"new"' in told[0]["detail"]
+        first = http.get("/v1/audit?limit=2").json
+        rest = http.get(f"/v1/audit?before={first['next']}").json
+        assert [*first["entries"], *rest["entries"]] == told
+        own = shop.get("/v1/namespaces/shop/audit").json["entries"]
+        assert [each["action"] for each in own] == ["create_topic"]
+        assert shop.get("/v1/audit").code == "forbidden"

@@ -71,6 +71,20 @@ def test_a_message_with_an_id_is_stored_once(far: Any, wire: Proxy) -> None:
     assert sorted(stored(far)) == [b"a", b"b", b"x"]
 
 
+def test_a_transaction_is_done_once(far: Any, wire: Proxy) -> None:
+    far.publish("orders", b"first", partition=0)
+    (message,) = far.receive("orders", "g")
+    wire.lose_answers = 2
+    with far.transaction(producer="p") as tx:  # its epoch is asked for, too
+        tx.ack(message)
+        sent = tx.publish("orders", b"made of it", partition=1)
+    assert wire.lost == 2
+    assert sorted(stored(far)) == [b"first", b"made of it"]
+    assert (sent.result().partition, sent.result().offset) == (1, 0)
+    assert values(far.receive("orders", "g")) == [b"made of it"]
+    assert len(far.transactions()) == 1
+
+
 @pytest.mark.parametrize("verb", ["ack", "nack", "reject"])
 def test_what_was_settled_by_the_first_attempt_is_no_error(
     far: Any, wire: Proxy, verb: str

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.broker.broker import RECEIVE_MAX
+from penstock.broker.queue_calls import RECEIVE_MAX
 from penstock.config import ServerConfig
 from penstock.model.problem import STATUS
 from penstock.server.http.endpoints import Endpoint

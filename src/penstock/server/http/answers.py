@@ -31,6 +31,8 @@ class Request(msgspec.Struct, gc=False):
     """The address that it came from."""
     root: str = ""
     """The prefix under which the application is mounted."""
+    secure: bool = False
+    """Whether it came by TLS."""
 
     def content_type(self) -> str:
         """Without parameters, in lower case; empty if there is none."""

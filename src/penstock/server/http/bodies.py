@@ -76,9 +76,10 @@ def body_too_large(bytes_max: int) -> PenstockError:
 
 def decode_json(endpoint: Endpoint, body: bytes, items_max: int) -> Any:
     """The struct that the endpoint names. On the event loop only if the body is short."""
-    is_counted = endpoint.items_in and len(body) > _COUNTED_BYTES
-    if is_counted and has_more_items(body, items_max, endpoint.items_in):
-        raise too_many(items_max)
+    if len(body) > _COUNTED_BYTES:
+        for objects_around in range(1, endpoint.items_in + 1):
+            if has_more_items(body, items_max, objects_around):
+                raise too_many(items_max)
     decoder = _decoders.get(endpoint.name)
     if decoder is None:
         decoder = _decoders[endpoint.name] = msgspec.json.Decoder(endpoint.body)

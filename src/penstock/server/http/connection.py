@@ -24,6 +24,7 @@ from penstock.errors import (
     RequestTooLarge,
     Unavailable,
 )
+from penstock.server.connections import SCOPE
 
 if TYPE_CHECKING:
     from penstock.config import ServerConfig
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _TAKEN_BYTES_MIN = 64 << 10  # of an answer, so that a client has time for the next
 _LINE_BYTES = 4  # what a header takes beside its name and value
 _AHEAD_MAX = 64  # requests that a client may send before it has its answer
+_AHEAD_FEW = 16  # with so many, the connection is still read, so that a hang-up is seen
 _JOINED_BYTES_MAX = 64 << 10  # copying more costs more than a system call
 _ANSWER, _INTERIM = b"HTTP/1.1 ", b"HTTP/1.1 1"
 _OFFER = {b"upgrade", b"http2-settings", b"connection"}
@@ -84,6 +86,7 @@ class ServerConnection(HttpToolsProtocol):
             self._answered.disconnected = True
             self._answered.message_event.set()
         self.pipeline.clear()
+        self.dispatcher.door.connections.closed(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -116,6 +119,7 @@ class ServerConnection(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as exc:
             if not self._offered:
+                self.handle_websocket_upgrade()  # the rest of the connection is its matter
                 return b""
             self._offered = False
             head = self._head_without_offer()
@@ -140,10 +144,15 @@ class ServerConnection(HttpToolsProtocol):
             self._begin()
         self._in_body = False
         super().on_message_begin()
+        self.scope[SCOPE] = self  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_body:  # or it is a trailer, which nobody asked for
-            super().on_header(name, value)
+        if self._in_body:  # a trailer, which nobody asked for
+            return
+        name = name.lower()  # as uvicorn has it, without one more call for each header
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self._unfinished_bytes > self.settings.header_bytes_max:
@@ -154,7 +163,10 @@ class ServerConnection(HttpToolsProtocol):
         if self.parser.get_method() == b"CONNECT":
             raise InvalidInput("this is no proxy")
         if self.parser.should_upgrade():
-            self._offered = True
+            if self._should_upgrade() and not self._is_answering():
+                super().on_headers_complete()
+            else:
+                self._offered = True
             return
         if not self.url.startswith(b"/"):
             self.url = _path_of(self.url)
@@ -164,6 +176,8 @@ class ServerConnection(HttpToolsProtocol):
         super().on_headers_complete()
         if not self.pipeline:
             self._answered = self.cycle
+        elif len(self.pipeline) <= _AHEAD_FEW:
+            self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
         self._unfinished_bytes = 0
@@ -171,7 +185,7 @@ class ServerConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._unfinished_bytes = 0
-        if self._offered:
+        if self.parser.should_upgrade():
             return
         self._receiving = False
         self._since = self.loop.time()

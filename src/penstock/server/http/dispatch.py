@@ -15,18 +15,18 @@ from functools import lru_cache
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-import msgspec
 from starlette.types import Receive, Scope, Send
 
 from penstock.errors import (
     BrokerClosed,
     DiskFull,
-    InvalidInput,
     PenstockError,
     RequestTooLarge,
     Unavailable,
     UnsupportedMediaType,
+    storage_error,
 )
+from penstock.server.connections import SCOPE
 from penstock.server.door import Door
 from penstock.server.http.answers import (
     JSON_TYPE,
@@ -34,19 +34,21 @@ from penstock.server.http.answers import (
     Answer,
     Request,
     json_answer,
-    parse_query,
     problem_answer,
 )
+from penstock.server.http.auditing import audit_entry, is_audited
 from penstock.server.http.bodies import ClientGone, body_too_large, decode_json, read_body
-from penstock.server.http.endpoints import Endpoint, HttpRequest
-from penstock.server.http.heads import Names, content_length, headers_of
+from penstock.server.http.callers import identify
+from penstock.server.http.endpoints import Endpoint, HttpRequest, options_of
+from penstock.server.http.heads import content_length, headers_of
 from penstock.server.http.timeouts import WaitingRequests
 from penstock.server.keys import Key
 
 _logger = logging.getLogger("penstock.server")
 
 _UNKNOWN = "unknown"
-_LATER = (Future, CoroutineType)
+_SETTLES = frozenset(("ack", "nack", "reject", "extend"))
+LATER = (Future, CoroutineType)
 _JSON_ASIDE_BYTES = 16 << 10  # thousands of small objects: longer is decoded beside the loop
 _PLAIN_BYTES_MAX = 2 << 20  # of bodies that bring neither messages nor receipts
 _LONG_BYTES = 64 << 10  # longer answers are counted, and followed until the client has them
@@ -66,14 +68,15 @@ class Dispatcher:
     def __init__(self, door: Door) -> None:
         self.door = door
         self._gate = door.gate
-        self._buffers = door.gate.buffers
+        self.buffers = door.gate.buffers
         self._waits = WaitingRequests(door.gate, door.config.request_timeout_ms / 1000)
-        self._names = Names(door.config)
+        self._names = door.names
+        self._connections = door.connections
 
     async def serve(self, found: RouteMatch, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
-        request = _request(scope)
-        exchange = _Exchange(found.endpoint, request)
+        request = request_of(scope)
+        exchange = HttpExchange(found.endpoint, request)
         try:
             answer = await self._answer(exchange, found, scope, receive)
         except ClientGone:
@@ -81,9 +84,12 @@ class Dispatcher:
         except Exception as exc:  # noqa: BLE001 - it becomes the answer
             answer = self._failed(exc, request)
         finally:
-            self._buffers.give_back(len(request.body))
+            self.buffers.give_back(len(request.body))
         if self.door.readiness.disk_was_full and answer.status == 201:
             self.door.readiness.disk_was_full = False
+        if found.endpoint is not None and is_audited(found.endpoint):
+            entry = audit_entry(found.endpoint, found.parameters, request, exchange.key, answer)
+            await self.door.aside(self.door.api.note_audit, entry)
         took_s = time.perf_counter() - began
         keep = exchange.may_go_on(self.door.config.body_bytes_max) and answer.status != 408
         if len(answer.body) > _LONG_BYTES:
@@ -96,6 +102,12 @@ class Dispatcher:
         self.door.requests.count(name, answer.status, took_s, len(request.body), len(answer.body))
         self.door.log.write(request, answer, took_s, exchange.key)
 
+    def check_names(self, headers: dict[bytes, bytes]) -> None:
+        """Raise Forbidden for pages of strangers, and for names that are not the server's."""
+        self._names.check_page(headers)
+        if self._gate.keys.empty:
+            self._names.check_host(headers)
+
     def refused(self, error: PenstockError, path: str, client: str) -> Answer:
         """The answer to a request whose head never came; it is logged as others are."""
         request = Request("", path, "", {}, b"", client)
@@ -105,7 +117,7 @@ class Dispatcher:
         return answer
 
     async def _answer(
-        self, exchange: _Exchange, found: RouteMatch, scope: Scope, receive: Receive
+        self, exchange: HttpExchange, found: RouteMatch, scope: Scope, receive: Receive
     ) -> Answer:
         request, endpoint = exchange.request, found.endpoint
         self._check_head(exchange, scope)
@@ -115,14 +127,18 @@ class Dispatcher:
         headers = request.headers
         if endpoint.right is not None:
             self._names.check_page(headers)
-            exchange.key = key = self._gate.identify(_token(headers))
+            exchange.key = key = identify(self._gate, self._names, request.method, headers)
             if key is None:
                 self._names.check_host(headers)
             else:
                 namespace = found.parameters.get("namespace", "default")
                 self._gate.allow(key, endpoint.right, namespace if endpoint.in_namespaces else None)
+            if endpoint.in_namespaces and (connection := scope.get(SCOPE)) is not None:
+                namespace = found.parameters.get("namespace", "default")
+                settles = endpoint.name in _SETTLES
+                self._connections.use(connection, endpoint.right, namespace, settles=settles)
         call = HttpRequest(self.door, request, found.parameters, exchange.key)
-        call.options = _options(endpoint, request.query) if request.query else endpoint.no_options
+        call.options = options_of(endpoint, request.query) if request.query else endpoint.no_options
         if endpoint.body is not None:
             is_json = _check_type(endpoint, request)
             bytes_max = self.door.config.body_bytes_max
@@ -130,18 +146,18 @@ class Dispatcher:
                 bytes_max = min(bytes_max, _PLAIN_BYTES_MAX)
             if exchange.length is not None and exchange.length > bytes_max:
                 raise body_too_large(bytes_max)
-            request.body = await read_body(receive, bytes_max, self._buffers, self._waits)
+            request.body = await read_body(receive, bytes_max, self.buffers, self._waits)
             exchange.unread = False
             if is_json:
                 call.body = await self._decoded(endpoint, request.body)
         outcome = endpoint.handler(call)
-        if isinstance(outcome, _LATER):
+        if isinstance(outcome, LATER):
             outcome = await self._wait(outcome, exchange.key, receive)
         if type(outcome) is Answer:
             return outcome
         return NOTHING if outcome is None else json_answer(outcome, endpoint.status)
 
-    def _check_head(self, exchange: _Exchange, scope: Scope) -> None:
+    def _check_head(self, exchange: HttpExchange, scope: Scope) -> None:
         request = exchange.request
         exchange.unread = True
         request.headers = headers = headers_of(scope["headers"], scope.get("http_version", ""))
@@ -185,17 +201,19 @@ class Dispatcher:
 
     async def _send_long(self, answer: Answer, keep: bool, scope: Scope, send: Send) -> None:
         """Until the client has nearly all of it: only then the next request is begun."""
-        self._buffers.add(len(answer.body))
+        self.buffers.add(len(answer.body))
         try:
             await send(_start(answer, keep, scope))
             await send({"type": "http.response.body", "body": answer.body, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            self._buffers.give_back(len(answer.body))
+            self.buffers.give_back(len(answer.body))
 
     def _failed(self, exc: Exception, request: Request) -> Answer:
         if isinstance(exc, BrokerClosed):
             exc = Unavailable("the server is stopping")
+        if isinstance(exc, OSError):
+            exc = storage_error(exc)
         if isinstance(exc, PenstockError):
             if isinstance(exc, DiskFull):
                 self.door.readiness.disk_was_full = True
@@ -209,7 +227,7 @@ class Dispatcher:
         )
 
 
-class _Exchange:
+class HttpExchange:
     """What is known of a request so far."""
 
     __slots__ = ("endpoint", "key", "length", "request", "unread")
@@ -228,7 +246,8 @@ class _Exchange:
         return not self.unread or (self.length is not None and self.length <= bytes_max)
 
 
-def _request(scope: Scope) -> Request:
+def request_of(scope: Scope) -> Request:
+    """Without headers and body."""
     client = scope.get("client")
     return Request(
         scope["method"],
@@ -238,26 +257,8 @@ def _request(scope: Scope) -> Request:
         b"",
         client[0] if client else "",
         scope.get("root_path", ""),
+        scope.get("scheme") == "https",
     )
-
-
-def _token(headers: dict[bytes, bytes]) -> str | None:
-    given = headers.get(b"authorization")
-    if given is None:
-        return None
-    scheme, _, secret = given.decode("latin-1").partition(" ")
-    return secret.strip() if scheme.lower() == "bearer" else ""
-
-
-def _options(endpoint: Endpoint, query: str) -> Any:
-    given = parse_query(query)
-    if endpoint.options is None:
-        unknown = next(iter(given), "")
-        raise InvalidInput(f"query: {unknown!r:.100} is no parameter of {endpoint.path}")
-    try:
-        return msgspec.convert(given, endpoint.options, strict=False)
-    except msgspec.ValidationError as exc:
-        raise InvalidInput(f"query: {exc}") from None
 
 
 def _check_type(endpoint: Endpoint, request: Request) -> bool:

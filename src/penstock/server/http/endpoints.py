@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from penstock.errors import InvalidInput
 from penstock.model.names import DEFAULT_NAMESPACE, TopicName, group_name, topic_name
 from penstock.server.gate import check_right
-from penstock.server.http.answers import Request
+from penstock.server.http.answers import Request, parse_query
 from penstock.server.keys import Key, Right
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """How it is described."""
     body_optional: bool
     items_in: int
-    """How many objects lie around the lists of the body that `batch_messages_max` bounds; 0: there
-    are none."""
+    """How many objects lie at most around the lists of the body, which `batch_messages_max` bounds;
+    0: there are none."""
     other_bodies: tuple[str, ...]
     """Media types that the handler understands beside JSON."""
     result: Any
@@ -171,6 +172,18 @@ class Table:
             return handler
 
         return take
+
+
+def options_of(endpoint: Endpoint, query: str) -> Any:
+    """The query, as the struct that the endpoint names."""
+    given = parse_query(query)
+    if endpoint.options is None:
+        unknown = next(iter(given), "")
+        raise InvalidInput(f"query: {unknown!r:.100} is no parameter of {endpoint.path}")
+    try:
+        return msgspec.convert(given, endpoint.options, strict=False)
+    except msgspec.ValidationError as exc:
+        raise InvalidInput(f"query: {exc}") from None
 
 
 def paths(endpoint: Endpoint) -> list[str]:

@@ -7,6 +7,7 @@ server's address. Browsers say what page asks (Origin, Sec-Fetch-Site) and by wh
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import socket
 from collections.abc import Iterable, Mapping
@@ -52,6 +53,21 @@ def content_length(headers: Mapping[bytes, bytes]) -> int | None:
     return int(text)
 
 
+def token_of(headers: Mapping[bytes, bytes]) -> str | None:
+    """The API key that a request brings; None: it brings none."""
+    given = headers.get(b"authorization")
+    if given is None:
+        key = headers.get(b"x-api-key")
+        return None if key is None else key.decode("latin-1").strip()
+    scheme, _, secret = given.decode("latin-1").partition(" ")
+    if scheme.lower() == "basic":  # as clients of other systems bring it: it is the password
+        try:
+            return base64.b64decode(secret, validate=True).decode("latin-1").partition(":")[2]
+        except ValueError:
+            return ""
+    return secret.strip() if scheme.lower() == "bearer" else ""
+
+
 class Names:
     """By which names the server is called, and the pages of which are its own."""
 
@@ -76,14 +92,27 @@ class Names:
         """Raise Forbidden if a browser asks on behalf of a page that is not this server's."""
         origin = headers.get(b"origin")
         if origin is not None:
-            host = origin.rpartition(b"://")[2].lower()
-            if self._any or host == headers.get(b"host", b"").lower():
-                return
-            if _without_port(host) in self._listed:
+            if self._any or self._is_own_origin(origin, headers):
                 return
             raise Forbidden(f"web pages of {_shown(origin)} must not use this server")
         if headers.get(b"sec-fetch-site", b"none") not in _OWN_PAGES and not self._any:
             raise Forbidden("web pages of other sites must not use this server")
+
+    def check_own_page(self, headers: Mapping[bytes, bytes]) -> None:
+        """Raise Forbidden unless a browser says that a page of this server asks.
+
+        Some say nothing of sites where the connection is not safe: then the origin has to be ours.
+        """
+        site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+        if site == b"same-origin":
+            return
+        if site is None and origin is not None and self._is_own_origin(origin, headers):
+            return
+        raise Forbidden("in a session only the pages of this server may change something")
+
+    def _is_own_origin(self, origin: bytes, headers: Mapping[bytes, bytes]) -> bool:
+        host = origin.rpartition(b"://")[2].lower()
+        return host == headers.get(b"host", b"").lower() or _without_port(host) in self._listed
 
     def _is_own_uncached(self, host: bytes) -> bool:
         name = _without_port(host.lower())

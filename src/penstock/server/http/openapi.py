@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from types import UnionType
 from typing import Any
 
 import msgspec
 
 from penstock import __version__
+from penstock.model.names import TOPIC_PATTERN
 from penstock.model.problem import PROBLEM_TYPE, Problem
 from penstock.server.http.answers import JSON_TYPE
 from penstock.server.http.endpoints import Endpoint, paths
@@ -21,14 +23,16 @@ from penstock.wire.columns import ARROW_TYPE
 _REF = "#/components/schemas/{name}"
 _BINARY = {"type": "string", "format": "binary"}
 
+_TEXT = {"type": "string", "minLength": 1}
 _PATH_PARAMETERS: dict[str, dict[str, Any]] = {
     "namespace": {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,63}$"},
-    "topic": {"type": "string", "pattern": r"^[a-z0-9][a-z0-9._-]{0,63}(\.dlq)?$"},
+    "topic": {"type": "string", "pattern": rf"^{TOPIC_PATTERN}(\.dlq)?$"},
     "group": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"},
+    "schedule": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"},
+    "producer": {"type": "string", "minLength": 1, "maxLength": 256},
+    "webhook": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"},
     "partition": {"type": "integer", "minimum": 0, "maximum": 9999},
-    "id": {"type": "string", "minLength": 1},
     "place": {"type": "string", "pattern": "^[0-9]{1,4}-[0-9]{1,18}$"},
-    "file": {"type": "string", "minLength": 1},
 }
 
 
@@ -124,7 +128,12 @@ def _choices(result: Any) -> tuple[Any, ...]:
 
 def _path_parameters(path: str) -> Iterator[dict[str, Any]]:
     for name in re.findall(r"\{(\w+)\}", path):
-        yield {"name": name, "in": "path", "required": True, "schema": _PATH_PARAMETERS[name]}
+        yield {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": _PATH_PARAMETERS.get(name, _TEXT),
+        }
 
 
 def _query_parameters(endpoint: Endpoint, schemas: dict[Any, Any]) -> Iterator[dict[str, Any]]:
@@ -179,19 +188,30 @@ def _texts(kind: type) -> dict[str, str]:
     kind = getattr(kind, "described_by", kind)
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        if not issubclass(base, msgspec.Struct) or base is msgspec.Struct:
-            continue
-        try:
-            source = inspect.getsource(base)
-        except (OSError, TypeError):  # it was made, not written
-            continue
-        (definition,) = ast.parse(textwrap.dedent(source)).body
-        assert isinstance(definition, ast.ClassDef)
-        field = None
-        for line in definition.body:
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                field = line.target.id
-            elif field is not None and isinstance(line, ast.Expr):
-                text = ast.literal_eval(line.value)
-                found[field], field = " ".join(str(text).split()), None
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            found |= _texts_of_module(base.__module__).get(base.__name__, {})
     return found
+
+
+@cache
+def _texts_of_module(name: str) -> dict[str, dict[str, str]]:
+    """By class, the docstrings of fields. A module is read once: it takes a while."""
+    try:
+        source = inspect.getsource(import_module(name))
+    except (OSError, TypeError):  # it was made, not written
+        return {}
+    return {
+        node.name: dict(_texts_of_fields(node))
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def _texts_of_fields(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    field = None
+    for line in definition.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            field = line.target.id
+        elif field is not None and isinstance(line, ast.Expr):
+            yield field, " ".join(str(ast.literal_eval(line.value)).split())
+            field = None

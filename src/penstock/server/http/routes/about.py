@@ -64,6 +64,8 @@ async def readyz(call: HttpRequest) -> Health:
     if call.door.stopping or call.api.closed:
         raise Unavailable("the server is stopping")
     reasons = await call.door.member_aside(call.door.readiness.reasons)
+    if call.door.cluster is not None:
+        reasons += call.door.cluster.reasons()
     if reasons:
         raise Unavailable("; ".join(reasons))
     return Health(status="ready")
@@ -83,9 +85,10 @@ async def metrics(call: HttpRequest) -> Answer:
 
 
 @table.add("GET", "/openapi.json", right=None, result_types=(JSON_TYPE,), in_namespaces=False)
-def openapi(call: HttpRequest) -> Answer:
+async def openapi(call: HttpRequest) -> Answer:
     """This description."""
-    return Answer(200, JSON_TYPE, _description(call.request.root))
+    root = call.request.root
+    return Answer(200, JSON_TYPE, await call.door.aside(_description, root))  # the first takes long
 
 
 @table.add("GET", "/docs", right=None, result_types=("text/html",), in_namespaces=False)

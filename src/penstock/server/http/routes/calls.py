@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -30,6 +30,11 @@ from penstock.server.http.endpoints import Endpoint, HttpRequest
 from penstock.wire.columns import ARROW_TYPE, encode_read
 from penstock.wire.json_forms import form_of, page_view
 
+if TYPE_CHECKING:
+    from penstock.broker.api import Api
+    from penstock.model.names import TopicName
+    from penstock.server.door import Door
+
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _HOLD_GROUPS_UP = (DeleteGroup, Purge, Seek)
 
@@ -37,6 +42,7 @@ _HOLD_GROUPS_UP = (DeleteGroup, Purge, Seek)
 def endpoint_of(kind: type[Call[Any]]) -> Endpoint:
     route = ROUTES[kind]
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    of_all = route.path.startswith("/namespaces")  # no key of a namespace is good for it
     in_path = {"namespace", *_PARAMETER.findall(route.path)}
     others = {name: field for name, field in fields.items() if name not in in_path}
     options, body, body_schema = _shapes(kind, route, others)
@@ -44,7 +50,7 @@ def endpoint_of(kind: type[Call[Any]]) -> Endpoint:
     return Endpoint(
         name=METHODS[kind],
         method=route.method,
-        path=f"/v1{route.path}" if route.path == "/namespaces" else route.path,
+        path=f"/v1{route.path}" if of_all else route.path,
         handler=_handler(kind, route, parameters),
         right=route.right,
         tag=route.tag,
@@ -59,7 +65,7 @@ def endpoint_of(kind: type[Call[Any]]) -> Endpoint:
         result=None if route.answer is None else form_of(route.answer).kind,
         result_types=(ARROW_TYPE,) if route.answer is MessagePage else (),
         status=route.status,
-        in_namespaces=route.path != "/namespaces",
+        in_namespaces=not of_all,
     )
 
 
@@ -98,18 +104,25 @@ def _struct(kind: type[Call[Any]], suffix: str, fields: dict[str, Any]) -> type:
     )
 
 
+def answer_form(kind: type[Call[Any]], answer: Any, door: Door) -> Any:
+    """An answer as JSON has it."""
+    if kind is Summarize:
+        assert isinstance(answer, Summary)
+        return msgspec.structs.replace(answer, polls=len(door.polls))
+    return form_of(ROUTES[kind].answer).to(answer)
+
+
 def _handler(
     kind: type[Call[Any]], route: Route, parameters: dict[str, Any]
 ) -> Callable[[HttpRequest], Awaitable[Any]]:
-    form = form_of(route.answer)
-    run = _runner(kind, route)
+    run = runner(kind, route)
 
     async def handle(request: HttpRequest) -> Any:
         fields = {name: _parameter(request, name, type_) for name, type_ in parameters.items()}
         if request.options is not None:
             fields |= msgspec.structs.asdict(request.options)
         if route.body is not None:
-            fields[route.body] = _tuples(request.body)
+            fields[route.body] = with_tuples(request.body)
         elif request.body is not None:
             fields |= msgspec.structs.asdict(request.body)
         answer = await run(request, kind(**fields))
@@ -118,17 +131,23 @@ def _handler(
             return None
         if isinstance(answer, MessagePage) and request.request.accepts(ARROW_TYPE):
             return await request.door.read_aside(_as_arrow, answer)
-        if kind is Summarize:
-            assert isinstance(answer, Summary)
-            return msgspec.structs.replace(answer, polls=len(request.door.polls))
-        return form.to(answer)
+        return answer_form(kind, answer, request.door)
 
     return handle
 
 
-def _runner(
-    kind: type[Call[Any]], route: Route
-) -> Callable[[HttpRequest, Call[Any]], Awaitable[Any]]:
+class Asking(Protocol):
+    """Who asks, by whatever door."""
+
+    @property
+    def door(self) -> Door: ...
+    @property
+    def api(self) -> Api: ...
+    @property
+    def topic(self) -> TopicName: ...
+
+
+def runner(kind: type[Call[Any]], route: Route) -> Callable[[Asking, Call[Any]], Awaitable[Any]]:
     """Beside the event loop, by the threads that are for such calls."""
     if issubclass(kind, StreamGroupCall):
         return lambda request, call: request.door.member_aside(request.api.ask, call)
@@ -152,7 +171,7 @@ def _parameter(request: HttpRequest, name: str, type_: Any) -> Any:
     return int(text)
 
 
-def _tuples(settings: dict[str, Any]) -> dict[str, Any]:
+def with_tuples(settings: dict[str, Any]) -> dict[str, Any]:
     return {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in (settings or {}).items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.server.http.endpoints import HttpRequest, Table
-from penstock.server.keys import Key, Role
+from penstock.server.keys import Key, Role, sqs_secret
 
 table = Table("keys")
 
@@ -18,6 +18,8 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at_us: int
     token: str | None = None
     """The key itself: shown once, when it is made."""
+    sqs_secret: str | None = None
+    """The secret access key for the SQS API, whose access key id is `id`: shown once, too."""
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,4 +69,5 @@ def _view(key: Key, token: str | None = None) -> KeyView:
         namespace=key.namespace,
         created_at_us=key.created_at_us,
         token=token,
+        sqs_secret=None if token is None else sqs_secret(key),
     )

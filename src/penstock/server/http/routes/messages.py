@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,8 @@ from penstock.wire.columns import ARROW_TYPE
 from penstock.wire.routes import CALL_HEADER
 
 table = Table("messages")
+
+DedupIds: TypeAlias = Sequence[str | bytes | None] | None
 
 RAW_TYPE = "application/octet-stream"
 _CALL = CALL_HEADER.encode()
@@ -89,18 +91,22 @@ def _store_value(call: HttpRequest) -> _Stored:
         batch = Single.build_one(value, _priority(options.priority))
     else:
         batch = Batch.build([value], keys=[options.key], priority=_priority(options.priority))
+    dedup_ids = None if options.dedup_id is None else [options.dedup_id]
     if options.delay is not None or options.deliver_at is not None:
-        if options.dedup_id is not None:
-            raise InvalidInput("a delayed message cannot have a deduplication id")
-        ids, at_us, durable = _delay(call, batch)
+        ids, at_us, durable = _delay(call, batch, dedup_ids)
         assert isinstance(at_us, int)
-        return _Stored(PublishedMessage(id=ids[0], deliver_at_us=at_us), [durable])
+        at = ids.placed[0]
+        delayed = PublishedMessage(
+            id=ids[0], deliver_at_us=at_us, duplicate=at.duplicate, dead_letter=at.dead_letter
+        )
+        return _Stored(delayed, [durable])
     (placed,) = call.api.publish(
         name,
         batch,
         partition=options.partition,
         ttl=_duration(options.ttl),
-        dedup_ids=None if options.dedup_id is None else [options.dedup_id],
+        dedup_ids=dedup_ids,
+        dedup_window=_duration(options.dedup_window),
         call=_call_id(call),
     )
     return _Stored(published_message(placed), [placed.durable])
@@ -116,14 +122,14 @@ def _store_arrow(call: HttpRequest) -> _Stored:
     )
     is_delayed = options.delay is not None or options.deliver_at is not None
     producer = None
-    if dedup_ids is not None and (is_delayed or options.producer_id is not None):
-        raise InvalidInput("a delayed message, or a producer's, cannot have a deduplication id")
+    if dedup_ids is not None and options.producer_id is not None:
+        raise InvalidInput("a message of a producer cannot have a deduplication id")
     if options.producer_id is not None:
         if is_delayed:
             raise InvalidInput("query: an idempotent producer does not delay")
         producer = ProducerSequence(options.producer_id, options.epoch, options.sequence)
     if is_delayed:
-        return _delay_arrow(call, batch)
+        return _delay_arrow(call, batch, dedup_ids)
     placed = call.api.publish(
         name,
         batch,
@@ -131,6 +137,7 @@ def _store_arrow(call: HttpRequest) -> _Stored:
         ttl=_duration(options.ttl),
         producer=producer,
         dedup_ids=dedup_ids,
+        dedup_window=_duration(options.dedup_window),
         call=_call_id(call),
     )
     runs = [run_of(each) for each in placed]
@@ -140,8 +147,8 @@ def _store_arrow(call: HttpRequest) -> _Stored:
     )
 
 
-def _delay_arrow(call: HttpRequest, batch: Batch) -> _Stored:
-    ids, at_us, durable = _delay(call, batch)
+def _delay_arrow(call: HttpRequest, batch: Batch, dedup_ids: DedupIds) -> _Stored:
+    ids, at_us, durable = _delay(call, batch, dedup_ids)
     runs = PublishedRuns(partitions=call.api.partitions(call.topic))
     if len(ids):
         runs = msgspec.structs.replace(
@@ -152,7 +159,9 @@ def _delay_arrow(call: HttpRequest, batch: Batch) -> _Stored:
     return _Stored(runs, [durable])
 
 
-def _delay(call: HttpRequest, batch: Batch) -> tuple[DelayedIds, int | Int64s, Future[None]]:
+def _delay(
+    call: HttpRequest, batch: Batch, dedup_ids: DedupIds
+) -> tuple[DelayedIds, int | Int64s, Future[None]]:
     options: PublishOptions = call.options
     deliver_at: Any = options.deliver_at
     if deliver_at == EACH_ROW and options.delay is None:
@@ -166,6 +175,8 @@ def _delay(call: HttpRequest, batch: Batch) -> tuple[DelayedIds, int | Int64s, F
         deliver_at=deliver_at,
         partition=options.partition,
         ttl=_duration(options.ttl),
+        dedup_ids=dedup_ids,
+        dedup_window=_duration(options.dedup_window),
         call=_call_id(call),
     )
 
