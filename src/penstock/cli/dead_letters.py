@@ -119,6 +119,24 @@ def list_(
 
 
 @command(commands)
+def groups(session: Session, topic: Topic) -> None:
+    """Count dead letters by the reason and the first line of the error."""
+    session.ps.describe_topic(topic)
+    found = session.ps.dead_letters(topic).groups()
+    if session.json:
+        tables.document(found)
+        return
+    tables.table(
+        ("letters", "reason", "group", "last (UTC)", "error"),
+        [
+            (each.count, each.reason, each.group, moment(each.last_us), each.error or None)
+            for each in found.groups
+        ],
+        cut=("error",),
+    )
+
+
+@command(commands)
 def show(
     session: Session,
     topic: Topic,
@@ -242,6 +260,8 @@ def _fields(letter: Letter) -> dict[str, Any]:
 
 
 def _report(session: Session, topic: str, verb: str, count: int) -> None:
+    if not count:
+        session.ps.describe_topic(topic)  # where there is none, that is what is to be told
     if session.json:
         tables.document({"topic": topic, verb: count})
     else:

@@ -73,11 +73,26 @@ def cancel(
 
 
 @command(commands)
-def stats(session: Session, topic: Topic) -> None:
-    """How many messages wait, and when the next of them falls due."""
+def stats(
+    session: Session,
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="One only; else all."),
+    ] = None,
+) -> None:
+    """How many messages wait, when the next of them falls due, and what became of the others since
+    the broker was opened: delivered, cancelled, or expired before they fell due."""
     found = session.ps.delay_stats(topic)
     if session.json:
         tables.document({"topic": topic, "stats": found})
         return
     due = None if found.next_due_us is None else moment(found.next_due_us)
-    tables.facts([("pending", found.pending), ("next due (UTC)", due)])
+    tables.facts(
+        [
+            ("pending", found.pending),
+            ("next due (UTC)", due),
+            ("delivered", found.delivered),
+            ("cancelled", found.cancelled),
+            ("expired", found.expired),
+        ]
+    )

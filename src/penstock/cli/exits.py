@@ -15,15 +15,24 @@ from penstock.errors import (
     KeyNotFound,
     KeysUnreadable,
     LogNotFound,
+    MissingDriver,
     MissingExtra,
     NotFound,
     OffsetOutOfRange,
     PartitionNotFound,
     PenstockError,
     PortInUse,
+    RegistryReadOnly,
+    ScheduleNotFound,
+    SchemaIncompatible,
+    SchemaReferenced,
+    StorageError,
+    SubjectNotDeleted,
     TopicExists,
     TopicNotFound,
+    TransactionNotFound,
     Unauthenticated,
+    storage_error,
 )
 
 
@@ -37,7 +46,7 @@ class Exit(IntEnum):
     USAGE = 2
     """It was called wrongly: an option, a name, a value or a setting is not allowed."""
     NOT_FOUND = 3
-    """There is no such topic, group, message, key, file or folder."""
+    """There is no such topic, group, message, schedule, schema, transaction, key or file."""
     CONFLICT = 4
     """Something stands in the way: it exists already, is in use, or belongs to another."""
     DENIED = 5
@@ -49,7 +58,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
     """Ctrl-C. What was printed is acked, what was not is given back."""
     BROKEN_PIPE = 141
-    """Whoever read the output went away, as with `| head`."""
+    """The reader of the output is gone, as with `| head`."""
 
 
 def exit_of(error: BaseException) -> Exit:
@@ -64,6 +73,8 @@ def exit_of(error: BaseException) -> Exit:
             | GroupNotFound()
             | PartitionNotFound()
             | KeyNotFound()
+            | ScheduleNotFound()
+            | TransactionNotFound()
             | LogNotFound()
             | NotFound()
             | OffsetOutOfRange()
@@ -79,12 +90,16 @@ def exit_of(error: BaseException) -> Exit:
             | KeyExists()
             | DataFolderInUse()
             | PortInUse()
+            | SchemaIncompatible()
+            | SchemaReferenced()
+            | SubjectNotDeleted()
+            | RegistryReadOnly()
             | GroupError()
             | DeliveryError()
             | FileExistsError()
         ):
             return Exit.CONFLICT
-        case InvalidInput() | MissingExtra():
+        case InvalidInput() | MissingExtra() | MissingDriver():
             return Exit.USAGE
         case ConnectionError() | TimeoutError():
             return Exit.TRY_AGAIN
@@ -98,7 +113,9 @@ def code_of(error: BaseException) -> str:
         return error.code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    return "os_error" if isinstance(error, OSError) else "bug"
+    if isinstance(error, OSError):
+        return "os_error" if _is_plain(error) else storage_error(error).code
+    return "bug"
 
 
 def sentence(error: BaseException) -> str:
@@ -108,6 +125,8 @@ def sentence(error: BaseException) -> str:
         if getattr(error, "nearest", None):
             return str(error)
         return f"there is no topic {error.topic!r}; `penstock topic create` makes one"
+    if isinstance(error, ScheduleNotFound):
+        return str(error).replace("schedules() lists", "`penstock schedule list` shows")
     if isinstance(error, TopicExists) and hasattr(error, "topic"):
         return f"topic {error.topic!r} exists already; `penstock topic alter` changes its settings"
     if isinstance(error, DataFolderInUse):
@@ -118,6 +137,13 @@ def sentence(error: BaseException) -> str:
         return "interrupted by Ctrl-C or a signal"
     if code_of(error) == "bug":
         return f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and not _is_plain(error):
+        return str(storage_error(error))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
+
+
+def _is_plain(error: OSError) -> bool:
+    """Whether nothing more is known of it than what the system says."""
+    return type(storage_error(error)) is StorageError

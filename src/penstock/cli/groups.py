@@ -17,6 +17,7 @@ from penstock.cli import tables, values
 from penstock.cli.completion import topic_names
 from penstock.cli.exits import Exit
 from penstock.cli.session import Session, Yes, command
+from penstock.cli.units import moment
 from penstock.client.client import Client
 from penstock.errors import GroupNotFound, InvalidInput
 from penstock.model.names import parse_topic
@@ -55,6 +56,7 @@ class GroupPartition(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
     """Messages that are not done."""
     member: str | None = None
+    last_heartbeat_us: int | None = None
 
 
 @command(commands, "list")
@@ -118,6 +120,7 @@ def describe(
         tables.document({"group": group, "places": places, "queues": shown})
         return
     _show_places(places)
+    _show_members(places)
     for name, stats in queues:
         tables.say("")
         tables.facts(
@@ -307,6 +310,7 @@ def _stream_places(session: Session, group: str) -> Iterator[GroupPartition]:
             committed=stream.committed.get(place, 0),
             lag=stream.lag.get(place, 0),
             member=owners.get(place),
+            last_heartbeat_us=stream.heartbeats.get(owners.get(place, "")),
         )
 
 
@@ -326,6 +330,17 @@ def _show_places(places: list[GroupPartition]) -> None:
         ("kind", "topic", "partition", "done up to", "to do", "member"),
         [(p.kind, p.topic, p.partition, p.committed, p.lag, p.member) for p in places],
     )
+
+
+def _show_members(places: list[GroupPartition]) -> None:
+    """Those of a stream group that hold a partition, and when they were last heard of."""
+    heard = {p.member: p.last_heartbeat_us for p in places if p.member is not None}
+    if heard:
+        tables.say("")
+        tables.table(
+            ("member", "last heartbeat (UTC)"),
+            [(member, None if at is None else moment(at)) for member, at in sorted(heard.items())],
+        )
 
 
 def _age(age_us: int) -> str:

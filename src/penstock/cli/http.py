@@ -33,7 +33,7 @@ def call(where: Where, method: str, path: str, body: object = None) -> Any:
         raise InvalidInput(f"tls-ca {where.tls_ca} cannot be read: {exc}") from None
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=tls) as answer:
-            return msgspec.json.decode(answer.read())
+            return None if answer.status == 204 else msgspec.json.decode(answer.read())
     except urllib.error.HTTPError as exc:
         with exc:
             raise _problem(url, exc.read(), exc.code) from None

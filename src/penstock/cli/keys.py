@@ -17,7 +17,7 @@ from penstock.cli.http import call
 from penstock.cli.output import note
 from penstock.cli.session import Session, command
 from penstock.cli.units import moment
-from penstock.server.keys import Key, KeyStore
+from penstock.server.keys import Key, KeyStore, sqs_secret
 
 commands = typer.Typer()
 
@@ -67,14 +67,16 @@ def create(
     if session.where.url is not None:
         body = {"name": name, "role": role.value, "namespace": namespace}
         made = call(session.where, "POST", "/v1/keys", body)
-        key, token = msgspec.convert(made, Key), made["token"]
+        key, token, secret = msgspec.convert(made, Key), made["token"], made.get("sqs_secret", "")
     else:
         key, token = KeyStore.open(session.where.target).create(name, role.value, namespace)
+        secret = sqs_secret(key)
     if session.json:
-        tables.document({**_fields(key), "token": token})
+        tables.document({**_fields(key), "token": token, "sqs_secret": secret})
         return
     tables.say(token)
     note(f"This is key {key.id} ({key.name}, {key.role}). Keep it now: it is never shown again.")
+    note(f"For the SQS API: access key id {key.id}, secret access key {secret}")
 
 
 @command(commands, "list", in_namespace=False)

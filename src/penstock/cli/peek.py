@@ -18,7 +18,7 @@ from penstock.wire.json_forms import view
 EXAMPLES = """
 [bold]Examples[/bold]
 
-The oldest ten messages of the first partition:
+The oldest ten messages, of all partitions:
 
 [cyan]  penstock peek orders[/cyan]
 
@@ -39,7 +39,9 @@ def _peek(
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Where to look.")
     ],
-    partition: Annotated[int, typer.Option(min=0, help="In this partition.")] = 0,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="In this partition; by default in all, by time.")
+    ] = None,
     at: Annotated[
         str,
         typer.Option(
@@ -55,12 +57,13 @@ def _peek(
     found = session.ps.peek(topic, partition=partition, at=values.position(at, "at"), limit=limit)
     if session.json:
         for message in found:
-            tables.line(message_fields(topic, partition, message))
+            tables.line(message_fields(topic, message.partition, message))
         return
     tables.table(
-        ("offset", "time (UTC)", "priority", "key", "value"),
+        ("partition", "offset", "time (UTC)", "priority", "key", "value"),
         [
             (
+                str(m.partition),
                 str(m.offset),
                 moment(m.timestamp_us),
                 Priority(m.priority).name.lower(),

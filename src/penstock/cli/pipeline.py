@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
 import os
 import time
@@ -11,7 +12,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib import import_module
 from threading import Event, Thread
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 import typer
@@ -20,8 +21,11 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from penstock.cli import flows
+from penstock.cli.flows import Conf, settings_of, show
 from penstock.cli.guard import guarded
-from penstock.cli.session import ApiKey, Function, Namespace, option, with_options
+from penstock.cli.output import wants_json
+from penstock.cli.session import ApiKey, Function, Json, Namespace, option, with_options
 from penstock.cli.signals import Signals
 from penstock.durations import parse_ns
 from penstock.errors import InvalidInput, LogNotFound, MissingExtra
@@ -44,9 +48,22 @@ commands.add_typer(
     help="Run a pipeline. It can be stopped at any time, and goes on where it was.",
 )
 
+flows.register(commands)
+
 To = Annotated[str, typer.Option(metavar="PLACE", help="A lake, a folder for tables, or a broker.")]
-Topics = Annotated[list[str] | None, typer.Option(help="Which topics; may be given again.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(help="Which topics; may be given again, or be a pattern such as 'orders-*'."),
+]
 Where = Annotated[str, typer.Option(metavar="SQL", help="Only those for which this is true.")]
+Storage = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage",
+        metavar="NAME=VALUE",
+        help="A setting of the object store; may be given again. By default of the environment.",
+    ),
+]
 SkipLost = Annotated[
     bool, typer.Option("--skip-lost", help="Go on without what retention or damage took.")
 ]
@@ -76,6 +93,8 @@ _SHARED = [
     option(
         "master", Annotated[str, typer.Option(help="A Spark master; by default this machine.")], ""
     ),
+    option("conf", Conf, None),
+    option("json", Json, False),
     option("api_key", ApiKey, None),
     option("namespace", Namespace, None),
 ]
@@ -117,9 +136,9 @@ class Work:
             raise LogNotFound(f"there is no data folder {target.path}")
         return target
 
-    def table(self, place: str) -> str:
+    def table(self, place: str, storage: dict[str, str] | None = None) -> str:
         """A lake table that is there."""
-        folder: str = self.pipelines.found_lake(place).folder
+        folder: str = self.pipelines.found_lake(place, storage).folder
         return folder
 
     def lake(self, place: str) -> str:
@@ -128,9 +147,20 @@ class Work:
         return folder
 
     def topics(self, given: list[str] | None) -> list[str]:
+        """Those that were named, and those that there are now for what is a pattern."""
         if not given:
             raise InvalidInput("say which topics: --topic")
-        return given
+        if not any(set("*?[") & set(each) for each in given):
+            return given
+        known = self.pipelines.topics_of(self.broker(self.source))
+        found = [
+            topic
+            for each in given
+            for topic in (fnmatch.filter(known, each) if set("*?[") & set(each) else [each])
+        ]
+        if not found:
+            raise InvalidInput(f"no topic is like {' or '.join(given)}: there are {len(known)}")
+        return list(dict.fromkeys(found))
 
     def place(self, to: str) -> str:
         if not to:
@@ -161,7 +191,8 @@ def _pipeline(
             pause_s = parse_ns(given["every"], "every") / 1e9 if given["every"] else None
             pause_s = 1.0 if given["follow"] else pause_s
             work = Work(name, given["source"], pause_s, given["namespace"], given["api_key"])
-            _run(work, function(work, **options), given["master"], goes_on=goes_on)
+            how = _How(given["master"], settings_of(given["conf"]), given["json"], goes_on)
+            _run(work, function(work, **options), how)
 
         command: Function = guarded(with_options(run, function, [source, *own, *others]))
         pipelines.command(name, epilog=examples)(command)
@@ -170,13 +201,26 @@ def _pipeline(
     return register
 
 
-def _run(work: Work, job: Job, master: str, *, goes_on: bool) -> None:
-    with work.pipelines.session(master, f"penstock {work.name}") as spark, Signals():
+class _How(NamedTuple):
+    """How a pipeline is run, and its result shown."""
+
+    master: str
+    conf: dict[str, str]
+    json: bool
+    goes_on: bool
+
+
+def _run(work: Work, job: Job, how: _How) -> None:
+    name = f"penstock {work.name}"
+    with work.pipelines.session(how.master, name, how.conf) as spark, Signals():
         while True:
             with _progress(spark, work.name):
                 done = job(spark)
-            _show(work.name, done)
-            if work.pause_s is None or goes_on:
+            if how.json:
+                show(done, True)
+            else:
+                _show(work.name, done)
+            if work.pause_s is None or how.goes_on:
                 return
             time.sleep(work.pause_s)
 
@@ -197,22 +241,75 @@ def archive(
     work: Work,
     to: To = "",
     topic: Topics = None,
-    lake_format: Annotated[str, typer.Option("--format", help="delta or parquet.")] = "delta",
+    storage: Storage = None,
+    lake_format: Annotated[str, typer.Option("--format", help="delta or iceberg.")] = "delta",
     schema: Annotated[
         str, typer.Option(help='Columns of JSON values, "amount double, city string".')
     ] = "",
+    value_format: Annotated[
+        str,
+        typer.Option(
+            "--value-format",
+            metavar="json|avro|protobuf",
+            help="Decode values by the schema registry, instead of by --schema.",
+        ),
+    ] = "",
+    value_subject: Annotated[
+        str, typer.Option(help="Of which subject; by default TOPIC-value.")
+    ] = "",
+    value_version: Annotated[
+        str, typer.Option(help="Of which version the columns are.")
+    ] = "latest",
+    values_as: Annotated[
+        str,
+        typer.Option(
+            "--values-as",
+            metavar="columns|struct",
+            help="Fields as columns, beside which columns of a message may be message_...; or all "
+            "of them in one column, data.",
+        ),
+    ] = "columns",
+    partition_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partition-by",
+            metavar="COLUMN",
+            help="Of a new table; may be given again; 'none' for none. By default date.",
+        ),
+    ] = None,
+    statistics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--statistics",
+            metavar="COLUMN",
+            help="Note which values of it each file has, so that readers pass over files; may be "
+            "given again.",
+        ),
+    ] = None,
+    reread: Annotated[
+        bool, typer.Option("--reread", help="Bring in bad rows that fit the schema by now.")
+    ] = False,
     group: Annotated[str, typer.Option(help="The group that is told.")] = "archive",
     skip_lost: SkipLost = False,
 ) -> Job:
     """Bring topics into a lake, each into a table of its own, exactly once."""
     topics, lake, source = work.topics(topic), work.lake(to), work.broker(work.source)
+    store = settings_of(storage, "--storage")
     return lambda spark: work.pipelines.archive(
         spark,
         source,
         lake,
         topics,
         lake_format=lake_format,
+        storage=store,
         schema=schema,
+        value_format=value_format,
+        value_subject=value_subject,
+        value_version=value_version,
+        values_as=values_as,
+        partition_by=[] if partition_by == ["none"] else partition_by or None,
+        statistics=statistics or None,
+        reread=reread,
         group=group,
         fail_on_data_loss=not skip_lost,
         every_s=work.pause_s,
@@ -241,6 +338,9 @@ def replay(
     until: Annotated[str, typer.Option(metavar="TIME", help="Before this time.")] = "",
     where: Where = "",
     rate: Annotated[float, typer.Option(help="Messages a second; 0: no limit.")] = 0.0,
+    priority: Annotated[
+        str, typer.Option(help="Instead of their own; background comes behind live work.")
+    ] = "",
     state: Annotated[str, typer.Option(help="A folder for its plan.")] = "",
     skip_lost: SkipLost = False,
 ) -> Job:
@@ -262,6 +362,7 @@ def replay(
         end_us=end_us,
         where=where,
         rate=rate or None,
+        priority=priority,
         state=state,
         fail_on_data_loss=not skip_lost,
         every_s=work.pause_s,
@@ -310,11 +411,14 @@ def rollup(work: Work, to: To = "", topic: Topics = None) -> Job:
 def compact(
     work: Work,
     unique_by: Annotated[str, typer.Option(help="id or key, to drop duplicates.")] = "",
+    widen: Annotated[
+        str, typer.Option(metavar="COLUMNS", help='Give columns wider types, "n bigint".')
+    ] = "",
 ) -> Job:
     """Rewrite a lake table in fewer files, without duplicates if that is wanted."""
     table = work.table(work.source)
     return lambda spark: work.pipelines.compact(
-        spark, table, unique_by=unique_by or None, report=_say
+        spark, table, unique_by=unique_by or None, widen=widen, report=_say
     )
 
 
@@ -349,6 +453,8 @@ def _progress(spark: Any, name: str) -> Iterator[None]:
 
 
 def _say(line: str) -> None:
+    if wants_json():
+        return
     _err.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

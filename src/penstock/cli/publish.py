@@ -91,6 +91,12 @@ DedupId = Annotated[
     str | None,
     typer.Option(metavar="ID", help="Not stored if this id was seen lately; for one message."),
 ]
+DedupWindow = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help="How long the id is remembered, if not for the topic's dedup_window."
+    ),
+]
 File = Annotated[
     Path | None,
     typer.Option(
@@ -135,10 +141,6 @@ class ChunkPublisher:
         self.count = 0
         self.last: Any = None
 
-    @property
-    def _is_delayed(self) -> bool:
-        return "delay" in self._options or "deliver_at" in self._options
-
     def all(self, values: list[str]) -> None:
         if len(values) == 1:
             self.one(values[0])
@@ -164,12 +166,12 @@ class ChunkPublisher:
             options["headers"] = chunk.headers or (None if headers is None else [headers] * rows)
             if "priority" not in options and chunk.priorities:
                 options["priority"] = chunk.priorities
-        if chunk.dedup_ids and not self._is_delayed:
-            options["dedup_ids"] = chunk.dedup_ids
+        options["dedup_ids"] = chunk.dedup_ids
+        if chunk.dedup_ids is None:
+            options.pop("dedup_window", None)  # there is nothing to be remembered
         if rows:
-            send = self._ps.schedule_batch if self._is_delayed else self._ps.publish_batch
             with self._signals.held_off():
-                send(self._topic, messages, **options)
+                self._ps.publish_batch(self._topic, messages, **options)
                 self.count += rows
         for message in chunk.alone:
             self.one(message.value_bytes() or b"", **_own_options(message))
@@ -188,6 +190,7 @@ def _own_options(message: NewMessage) -> dict[str, Any]:
         else parse_time(message.deliver_at, "deliver_at"),
         "partition": message.partition,
         "dedup_id": message.dedup_id,
+        "dedup_window": message.dedup_window,
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -204,6 +207,7 @@ def _publish(
     ttl: Ttl = None,
     partition: Partition = None,
     dedup_id: DedupId = None,
+    dedup_window: DedupWindow = None,
     file: File = None,
     format_: FormatName = None,
     key_column: KeyColumn = None,
@@ -226,6 +230,7 @@ def _publish(
         "deliver_at": None if deliver_at is None else values.moment(deliver_at, "deliver-at"),
         "partition": partition,
         "dedup_id": dedup_id,
+        "dedup_window": dedup_window,
     }
     with Signals() as signals:
         publishing = ChunkPublisher(session, topic, options, signals)
@@ -240,7 +245,7 @@ def _publish(
 
 @contextmanager
 def _telling_how_far(publishing: ChunkPublisher) -> Iterator[None]:
-    """What fails in the middle has published some: whoever tries again should know."""
+    """An error in the middle says how much was published, for who tries again."""
     try:
         yield
     except BaseException as exc:
@@ -273,10 +278,13 @@ def _report(session: Session, topic: str, publishing: ChunkPublisher, seconds: f
     if session.json:
         tables.document({"topic": topic, "published": publishing.count, "message": last})
     elif isinstance(last, Delayed):
-        tables.say(f"{last.id} will be delivered at {moment(last.deliver_at_us)} UTC")
+        known = "was there already, and " if last.duplicate else ""
+        when = f"will be delivered at {moment(last.deliver_at_us)} UTC"
+        tables.say(f"{last.id} {known}{when if last.deliver_at_us else 'was due before'}")
     elif last is not None:
         known = "was there already," if last.duplicate else "is"
-        tables.say(f"{last.id or 'it'} {known} at offset {last.offset} of {topic}/{last.partition}")
+        where = "delayed to" if last.offset < 0 else f"at offset {last.offset} of"
+        tables.say(f"{last.id or 'it'} {known} {where} {topic}/{last.partition}")
     else:
         rate = publishing.count / max(seconds, 1e-9)
         what = "message" if publishing.count == 1 else "messages"

@@ -30,6 +30,10 @@ For others, who need a key:
 
 [cyan]  penstock serve --data ./data --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem[/cyan]
 
+As one node of a cluster, whose messages NATS JetStream keeps:
+
+[cyan]  penstock serve --data ./cache --cluster nats://a,nats://b,nats://c --advertise http://me:8080[/cyan]
+
 With a file, and one setting changed; `penstock config show` prints what that makes:
 
 [cyan]  penstock serve --config penstock.yaml --set rate_per_key=100[/cyan]
@@ -53,6 +57,10 @@ def serve(
     tls_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The key of the certificate.")
     ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Speak the Kafka protocol there, too."),
+    ] = None,
     auto_create: Annotated[
         bool | None,
         typer.Option("--auto-create", help="Make topics when they are first used."),
@@ -63,6 +71,17 @@ def serve(
             "--allow-public-without-keys",
             help="Let everybody in who can reach an address that is not only this machine's.",
         ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="URLS", help="NATS servers that keep the messages of several nodes."),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where the other nodes of the cluster reach this one."),
+    ] = None,
+    node_id: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this node: the machine's.")
     ] = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error: info.")
@@ -81,8 +100,12 @@ def serve(
         "port": port,
         "tls_cert": None if tls_cert is None else str(tls_cert),
         "tls_key": None if tls_key is None else str(tls_key),
+        "kafka": kafka,
         "auto_create": auto_create,
         "allow_public_without_keys": allow_public_without_keys,
+        "cluster": cluster,
+        "advertise": advertise,
+        "node_id": node_id,
         "log_level": log_level,
     }
     flags = {name: value for name, value in given.items() if value is not None}

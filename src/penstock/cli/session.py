@@ -29,8 +29,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="FOLDER",
-        help="Work on this data folder, which no other process may use meanwhile. "
-        "By default $PENSTOCK_DATA.",
+        help="Work on this data folder, also while other processes do. By default $PENSTOCK_DATA.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -144,7 +143,7 @@ class Session:
                 api_key=where.api_key,
                 tls_ca=where.tls_ca,
             )
-        if not self._makes_folder and not os.path.isdir(where.target):
+        if not self._makes_folder and not _is_data_folder(where.target):
             raise LogNotFound(
                 f"there is no data folder {where.folder}; `penstock topic create` makes one"
             )
@@ -155,7 +154,7 @@ class Session:
         if yes:
             return
         if self.json or not sys.stdin.isatty():
-            raise InvalidInput(f"{question} Nobody is there to be asked: add --yes if so")
+            raise InvalidInput(f"{question} There is no terminal to answer on: add --yes if so")
         typer.confirm(question, abort=True)
 
     def __enter__(self) -> Self:
@@ -169,6 +168,11 @@ class Session:
     ) -> None:
         if "ps" in self.__dict__:
             self.ps.close()
+
+
+def _is_data_folder(path: str) -> bool:
+    """Folders of the first version have no VERSION."""
+    return any(os.path.exists(os.path.join(path, each)) for each in ("VERSION", "catalog"))
 
 
 Function = Callable[..., None]

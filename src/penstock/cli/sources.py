@@ -145,8 +145,14 @@ def _message_chunk(messages: list[NewMessage]) -> Chunk:
     together: list[NewMessage] = []
     alone: list[NewMessage] = []
     for message in messages:
-        apart = (message.ttl, message.delay, message.deliver_at, message.partition)
-        (together if apart == (None,) * 4 else alone).append(message)
+        apart = (
+            message.ttl,
+            message.delay,
+            message.deliver_at,
+            message.partition,
+            message.dedup_window,
+        )
+        (together if apart == (None,) * len(apart) else alone).append(message)
     return Chunk(
         [m.value_bytes() for m in together],
         keys=_any([m.key_bytes() for m in together]),

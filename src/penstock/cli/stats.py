@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
+import msgspec
 import typer
 
 from penstock.cli import tables
 from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, connected
-from penstock.cli.units import duration, size
+from penstock.cli.units import duration, moment, size
 from penstock.durations import parse_ns
-from penstock.model.stats import LatencyStats, TopicStats
+from penstock.errors import InvalidInput
+from penstock.model.stats import Alarm, LatencyStats, PriorityStats, TopicStats
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -27,6 +29,10 @@ How long the messages of a topic wait, and are worked on:
 [cyan]  penstock stats orders[/cyan]
 
 [cyan]  penstock stats orders payments --json | jq '.topics[].depth'[/cyan]
+
+What waits in each priority of it, and how quickly it comes and goes:
+
+[cyan]  penstock stats orders --priorities[/cyan]
 
 A screen that stays up to date; the busiest topics first:
 
@@ -45,6 +51,27 @@ _HEAD = (
     "out/s",
     "acked/s",
 )
+_COUNTER_HEAD = (
+    "topic",
+    "published",
+    "delivered",
+    "acked",
+    "nacked",
+    "rejected",
+    "expired",
+    "dead lettered",
+)
+LANE_HEAD = (
+    "topic",
+    "priority",
+    "ready",
+    "in flight",
+    "in/s",
+    "out/s",
+    "last served (UTC)",
+)
+_ALARMS_MAX = 3  # on the live screen
+_TO_THE_SECOND = len("2026-01-01 00:00:00")
 _GROUP_HEAD = (
     "topic",
     "group",
@@ -70,22 +97,38 @@ def _stats(
     every: Annotated[
         str, typer.Option(metavar="TIME", help="With --watch: how often to look.")
     ] = "1s",
+    priorities: Annotated[
+        bool, typer.Option("--priorities", help="By priority, of the topics that are named.")
+    ] = False,
+    counters: Annotated[
+        bool,
+        typer.Option("--counters", help="What became of the messages since the broker was opened."),
+    ] = False,
 ) -> None:
     """How the topics stand, once or live.
 
     What is in them, what is to do, and the rates of the last ten seconds: messages in by publish,
     out to groups, and acked. With --watch, and of topics that are named, also their queue groups:
     how long messages waited for their first hand-out, and were worked on until their ack. With
-    --watch and --json, a document a line.
+    --watch and --json, a document a line. --priorities and --counters show other figures instead.
     """
-    if not watch:
+    if (priorities or counters) and watch:
+        raise InvalidInput("--watch shows neither --priorities nor --counters")
+    if priorities:
+        _show_priorities(session, topic)
+    elif counters and not session.json:
+        _show_counters(_look(session, topic))
+    elif not watch:
         found = _look(session, topic)
         if session.json:
             tables.document({"topics": found, "totals": _totals(found)})
         else:
             _show(found, with_groups=bool(topic))
-        return
-    every_s = max(parse_ns(every, "every") / 1e9, 0.1)
+    else:
+        _watch(session, topic, max(parse_ns(every, "every") / 1e9, 0.1))
+
+
+def _watch(session: Session, topic: list[str] | None, every_s: float) -> None:
     try:
         if session.json or not sys.stdout.isatty():
             _watch_lines(session, topic, every_s)
@@ -97,11 +140,47 @@ def _stats(
 
 def _show(found: Sequence[TopicStats], *, with_groups: bool) -> None:
     tables.table(_HEAD, [_row(stats) for stats in found])
+    for line in _alarm_lines(found):
+        tables.say(line, "red")
     groups = _group_rows(found) if with_groups else []
     if groups:
         tables.say("")
         tables.table(_GROUP_HEAD, groups)
         tables.say("Times are of the last five minutes.", "dim")
+
+
+def _show_counters(found: Sequence[TopicStats]) -> None:
+    tables.table(
+        _COUNTER_HEAD,
+        [(stats.topic, *msgspec.structs.astuple(stats.counters)) for stats in found],
+        cut=("topic",),
+    )
+
+
+def _show_priorities(session: Session, topics: list[str] | None) -> None:
+    if not topics:
+        raise InvalidInput("--priorities is of topics that are named")
+    found = [session.ps.priority_stats(topic) for topic in topics]
+    if session.json:
+        tables.document({"topics": found})
+        return
+    tables.table(LANE_HEAD, lane_rows(found), cut=("topic",))
+
+
+def lane_rows(found: Sequence[PriorityStats]) -> list[tuple[object, ...]]:
+    return [
+        (
+            stats.topic,
+            priority,
+            lane.ready,
+            lane.in_flight,
+            float(lane.enqueue_rate),
+            float(lane.dequeue_rate),
+            None if lane.last_served_us is None else moment(lane.last_served_us)[:_TO_THE_SECOND],
+        )
+        for stats in found
+        for priority, lane in stats.lanes.items()
+    ]
 
 
 def _group_rows(found: Sequence[TopicStats]) -> list[tuple[object, ...]]:
@@ -119,6 +198,21 @@ def _group_rows(found: Sequence[TopicStats]) -> list[tuple[object, ...]]:
         for stats in found
         for group in stats.groups
     ]
+
+
+def _alarm_lines(found: Sequence[TopicStats]) -> list[str]:
+    """A sentence for each message that waits for too long."""
+    return [
+        f"{stats.topic}: {_who(alarm)} on partition {alarm.partition}, {duration(alarm.age_us)} old"
+        for stats in found
+        for alarm in stats.alarms
+    ]
+
+
+def _who(alarm: Alarm) -> str:
+    if alarm.kind == "lag":
+        return f"{alarm.mode} group {alarm.group} has work"
+    return "nobody has read what is dropped soon"
 
 
 def _took(latency: LatencyStats | None) -> tuple[str | None, str | None]:
@@ -168,18 +262,24 @@ def screen(
     title = f"{now}   {counted}, {size(int(totals['size_bytes']))}   {target}"
     busy = sorted(found, key=lambda s: (-(s.publish_rate + s.ack_rate), -s.depth, s.topic))
     groups = _group_rows(busy)
-    room = height - 9  # title, two heads of up to two lines, what is between and below
+    alarms = _alarm_lines(busy)[:_ALARMS_MAX]
+    room = height - 9 - len(alarms)  # title, two heads of up to two lines, what is between, below
     for_groups = min(len(groups), max(room // 2, room - len(busy)))
     shown = busy[: max(1, room - for_groups)]
     lines = [(title, "bold"), ("", "")]
     styles = [
-        "red" if stats.dead else "yellow" if stats.depth and not stats.ack_rate else ""
+        "red"
+        if stats.dead or stats.alarms
+        else "yellow"
+        if stats.depth and not stats.ack_rate
+        else ""
         for stats in shown
     ]
     lines += _styled(tables.lines(_HEAD, [_row(stats) for stats in shown], width), styles)
     if groups[:for_groups]:
         rows = tables.lines(_GROUP_HEAD, groups[:for_groups], width)
         lines += [("", ""), *_styled(rows, [""] * for_groups)]
+    lines += [(line[:width], "red") for line in alarms]
     hidden = [
         f"{left:,} more {what}"
         for left, what in (
@@ -188,7 +288,7 @@ def screen(
         )
         if left > 0
     ]
-    hint = "red: dead letters; yellow: work that nobody does; Ctrl-C ends"
+    hint = "red: dead letters, alarms; yellow: work that nobody does; Ctrl-C ends"
     return [*lines, (f"and {' and '.join(hidden)}" if hidden else "", "dim"), (hint, "dim")]
 
 

@@ -145,5 +145,5 @@ def cell(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """What others wrote must not steer the terminal of who reads it."""
+    """Text that others wrote must not control the reader's terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -10,7 +10,7 @@ import typer
 from penstock.cli import tables, values
 from penstock.cli.completion import topic_names
 from penstock.cli.session import Session, Yes, command
-from penstock.cli.units import size
+from penstock.cli.units import moment, size
 from penstock.durations import text
 from penstock.errors import InvalidInput
 from penstock.model.settings import TopicSettings
@@ -101,10 +101,23 @@ def describe(session: Session, topic: Topic) -> None:
     if session.json:
         tables.document({"topic": topic, "settings": settings, "stats": stats})
         return
+    made = [("created (UTC)", stats.created_us), ("updated (UTC)", stats.updated_us)]
+    times = [(name, None if at_us is None else moment(at_us)) for name, at_us in made]
     tables.facts(_readable(settings))
     tables.say("")
+    tables.facts(times)
+    tables.say("")
     tables.table(
-        ("partition", "offsets", "up to", "durable to", "size", "damaged", "published/s"),
+        (
+            "partition",
+            "offsets",
+            "up to",
+            "durable to",
+            "size",
+            "segments",
+            "damaged",
+            "published/s",
+        ),
         [
             (
                 p.partition,
@@ -112,6 +125,7 @@ def describe(session: Session, topic: Topic) -> None:
                 p.end,
                 p.durable_end,
                 size(p.size_bytes),
+                p.segments,
                 p.damaged,
                 p.publish_rate,
             )
@@ -177,6 +191,25 @@ def purge(
 
 
 @command(commands)
+def trim(
+    session: Session,
+    topic: Topic,
+    before: Annotated[
+        str, typer.Option(metavar="POSITION", help="An offset, a time, earliest or latest.")
+    ],
+    partition: Annotated[int, typer.Option(help="Of which partition.")] = 0,
+    yes: Yes = False,
+) -> None:
+    """Drop the messages of a partition that are before a position."""
+    session.confirm(f"Drop what is before {before} in partition {partition} of {topic}?", yes)
+    bounds = session.ps.trim(topic, partition, values.position(before))
+    if session.json:
+        tables.document({"topic": topic, **msgspec.structs.asdict(bounds)})
+    else:
+        tables.say(f"partition {partition} begins at offset {bounds.start:,}")
+
+
+@command(commands)
 def compact(session: Session, topic: Topic) -> None:
     """Rewrite the files of a topic without what nobody needs any more."""
     saved = session.ps.compact(topic)
@@ -209,7 +242,7 @@ def _readable(settings: TopicSettings) -> list[tuple[str, object]]:
         elif name.endswith("_ms"):
             name = name.removesuffix("_ms")
             value = None if value is None else text(value * 1_000_000)
-        elif isinstance(value, int) and not isinstance(value, bool):
+        elif isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
         shown.append((name, "null" if value is None else value))
     return shown

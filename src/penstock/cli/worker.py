@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
+import traceback
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -92,14 +94,30 @@ def load_app(path: str) -> App:
         sys.path.insert(0, os.getcwd())  # as `python -m` would
     try:
         module = import_module(module_name)
-    except ModuleNotFoundError as exc:
-        if exc.name is None or not f"{module_name}.".startswith(f"{exc.name}."):
-            raise  # a module that theirs needs
-        where = Path.cwd()
-        raise InvalidInput(f"there is no module {module_name!r}, in {where} or installed") from None
+    except Exception as exc:  # noqa: BLE001 - whatever a module of somebody's own raises
+        if isinstance(exc, ModuleNotFoundError) and _is_of(exc.name, module_name):
+            where = f"in {Path.cwd()} or installed"
+            raise InvalidInput(f"there is no module {module_name!r}, {where}") from None
+        failed = InvalidInput(f"{module_name} cannot be imported: {type(exc).__name__}: {exc}")
+        failed.add_note(_seen_from_the_module(exc))
+        raise failed from None
     found = getattr(module, name, None)
     if not isinstance(found, App):
         apps = [key for key, value in vars(module).items() if isinstance(value, App)]
         hint = f"; there is {', '.join(apps)}" if apps else ""
         raise InvalidInput(f"{name!r} of {module_name} is no penstock.App{hint}")
     return found
+
+
+def _is_of(missing: str | None, module_name: str) -> bool:
+    """Whether it is the module itself, or a package of it, that is missing, and none it needs."""
+    return missing is not None and f"{module_name}.".startswith(f"{missing}.")
+
+
+def _seen_from_the_module(exc: Exception) -> str:
+    """The traceback, without what imported the module."""
+    told = traceback.TracebackException.from_exception(exc)
+    frames = itertools.dropwhile(lambda each: each.filename == __file__, told.stack)
+    own = itertools.dropwhile(lambda each: "importlib" in each.filename, frames)
+    told.stack = traceback.StackSummary.from_list(list(own))
+    return "".join(told.format()).rstrip()

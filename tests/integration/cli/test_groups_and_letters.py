@@ -114,6 +114,13 @@ def test_dead_letters_are_listed_shown_redriven_and_purged(orders: Shell) -> Non
     assert orders("dlq", "redrive", "orders", "--all", "--json").json["redriven"] == 0
 
 
+def test_letters_of_a_topic_that_is_not_there_are_not_none(orders: Shell) -> None:
+    for args in (("redrive", "ordrs", "--all"), ("purge", "ordrs", "--all", "--yes")):
+        err = orders("dlq", *args, code=3).err
+        assert "there is no topic" in err
+        assert "ordrs'" in err
+
+
 def test_a_letter_is_redriven_to_its_group_or_to_all(orders: Shell) -> None:
     orders("publish", "orders", "bad", "worse")
     with connect(orders) as ps:
@@ -160,7 +167,9 @@ def test_delayed_messages_are_listed_and_cancelled(orders: Shell) -> None:
     assert listed[0]["deliver_at_us"] == made["deliver_at_us"]
     assert f"{at:%Y-%m-%d %H:%M:%S}.000" in orders("delayed", "list", "orders").text
     stats = orders("delayed", "stats", "orders", "--json").json["stats"]
-    assert stats == {"pending": 2, "next_due_us": made["deliver_at_us"]}
+    so_far = {"delivered": 0, "cancelled": 0, "expired": 0}
+    assert stats == {"pending": 2, "next_due_us": made["deliver_at_us"], **so_far}
+    assert orders("delayed", "stats", "--json").json["stats"]["pending"] == 2
     assert orders("delayed", "cancel", "orders", made["id"]).lines == ["1 cancelled"]
     again = orders("delayed", "cancel", "orders", made["id"], "--json", code=1)
     assert again.json["too_late"] == [made["id"]]

@@ -44,6 +44,33 @@ def test_stats_of_a_topic_say_how_long_its_messages_take(sh: Shell) -> None:
     )
 
 
+def test_stats_by_priority(sh: Shell) -> None:
+    sh("topic", "create", "orders")
+    sh("publish", "orders", "a", "b", "--priority", "high")
+    sh("publish", "orders", "c")
+    head, *rows = sh("stats", "orders", "--priorities").lines
+    assert head.split()[:3] == ["topic", "priority", "ready"]
+    ready = [row.split()[1:3] for row in rows]
+    assert ready == [
+        ["critical", "0"],
+        ["high", "2"],
+        ["normal", "1"],
+        ["low", "0"],
+        ["background", "0"],
+    ]
+    (stats,) = sh("stats", "orders", "--priorities", "--json").json["topics"]
+    assert stats["partitions"][0]["lanes"]["high"]["ready"] == 2
+    assert "named" in sh("stats", "--priorities", code=2).err
+
+
+def test_stats_count_what_became_of_messages(sh: Shell) -> None:
+    sh("topic", "create", "orders")
+    head, row = sh("stats", "orders", "--counters").lines
+    assert head.split()[1:4] == ["published", "delivered", "acked"]
+    assert row.split()[1:] == ["0"] * 7
+    assert sh("stats", "--counters", "--json").json["topics"][0]["counters"]["published"] == 0
+
+
 def test_watching_goes_on_until_it_is_interrupted(sh: Shell) -> None:
     sh("topic", "create", "orders")
     watching = sh.start("stats", "--watch", "--every", "100ms", "--json")
@@ -264,3 +291,12 @@ def test_what_is_wrong_is_one_sentence_and_a_code(
     assert (done.code, done.out) == (code, b"")
     assert says in done.err
     assert "Traceback" not in done.err
+
+
+def test_an_import_says_where_it_connects_to_before_it_waits(folder: Shell, tmp_path: Path) -> None:
+    pytest.importorskip("kafka")
+    (tmp_path / "kafka.toml").write_text("bootstrap_timeout_ms = 300\n")
+    done = folder("import", "kafka", "127.0.0.1:1", "--settings", "kafka.toml", code=6)
+    first, *rest = done.err.splitlines()
+    assert first == "connecting to Kafka at 127.0.0.1:1"
+    assert "no Kafka answers at 127.0.0.1:1" in "".join(rest)

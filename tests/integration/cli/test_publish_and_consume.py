@@ -279,6 +279,20 @@ def test_a_duplicate_is_named(orders: Shell) -> None:
     assert consume(orders) == ["a"]
 
 
+def test_a_delayed_message_with_an_id_is_published_once(orders: Shell) -> None:
+    how = ["--delay", "1h", "--dedup-id", "x", "--dedup-window", "2h"]
+    first = orders("publish", "orders", "a", *how).text.split()[0]
+    again = orders("publish", "orders", "a", *how)
+    assert f"{first} was there already, and will be delivered at" in again.text
+    now = orders("publish", "orders", "a", "--dedup-id", "x")
+    assert f"{first} was there already, delayed to orders/0" in now.text
+    lines = b'{"value": "b", "dedup_id": "y"}\n{"value": "c", "dedup_id": "x"}'
+    for _ in range(2):
+        orders("publish", "orders", "--format", "jsonl", "--delay", "1h", stdin=lines)
+    assert orders("delayed", "stats", "orders", "--json").json["stats"]["pending"] == 2
+    assert orders("delayed", "cancel", "orders", first).code == 0
+
+
 def test_peek_takes_nothing(orders: Shell) -> None:
     orders("publish", "orders", "a\x1b[31m", "b", "c", "--key", "k")
     shown = orders("peek", "orders", "--limit", "2")
@@ -287,6 +301,18 @@ def test_peek_takes_nothing(orders: Shell) -> None:
     assert [m["value"] for m in orders("peek", "orders", "--at", "2", "--json").json_lines] == ["c"]
     assert orders("peek", "orders", "--at", "-1h", "--limit", "1", "--json").json_lines
     assert len(consume(orders)) == 3
+
+
+def test_peek_shows_all_partitions_with_the_place_of_each_message(sh: Shell) -> None:
+    sh("topic", "create", "wide", "partitions=3")
+    for partition in "201":
+        sh("publish", "wide", f"in-{partition}", "--partition", partition)
+    found = sh("peek", "wide", "--json").json_lines
+    assert [(m["partition"], m["value"]) for m in found] == [(2, "in-2"), (0, "in-0"), (1, "in-1")]
+    assert [line.split()[0] for line in sh("peek", "wide").lines[1:]] == ["2", "0", "1"]
+    assert [m["value"] for m in sh("peek", "wide", "--partition", "0", "--json").json_lines] == [
+        "in-0"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -323,7 +323,7 @@ def test_a_command_does_not_load_what_is_only_installed(folder: Shell, words: li
         "from penstock.__main__ import command\n"
         "try:\n    command()\nexcept SystemExit:\n    pass\n"
         "heavy = {'pandas', 'pydantic', 'starlette', 'uvicorn', 'pyspark', 'rich.console'}\n"
-        "heavy |= {'rich.progress', 'pyarrow.dataset'}\n"
+        "heavy |= {'rich.progress', 'pyarrow.dataset', 'pyarrow.compute'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(

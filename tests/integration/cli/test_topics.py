@@ -61,7 +61,7 @@ def test_purging_for_one_group_leaves_the_others_theirs(sh: Shell) -> None:
         (["topic", "describe", "nowhere"], 3, "nowhere'; `penstock topic create` makes one"),
         (["topic", "describe", "ordrs"], 3, "ordrs'; did you mean '"),
         (["topic", "create", "orders"], 4, "`penstock topic alter` changes its settings"),
-        (["topic", "create", "Orders"], 2, "topic name 'Orders' is not allowed"),
+        (["topic", "create", ".orders"], 2, "topic name '.orders' is not allowed"),
         (["topic", "create", "x", "partitions"], 2, "give NAME=VALUE"),
         (["topic", "create", "x", "partitons=2"], 2, "did you mean 'partitions'?"),
         (["topic", "create", "x", "ttl=1h", "ttl=2h"], 2, "ttl is given twice"),
@@ -96,6 +96,10 @@ def test_a_folder_that_is_not_there_is_not_made_by_looking(folder: Shell) -> Non
     done = folder("topic", "list", code=3)
     assert "there is no data folder" in done.err
     assert not (folder.cwd / "data").exists()
+    (folder.cwd / "data").mkdir()
+    (folder.cwd / "data" / "notes.txt").write_text("mine")
+    assert "there is no data folder" in folder("stats", code=3).err
+    assert [each.name for each in (folder.cwd / "data").iterdir()] == ["notes.txt"]
     folder("topic", "create", "orders")
     assert (folder.cwd / "data").is_dir()
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.cli.stats import screen
-from penstock.model.stats import GroupStats, TopicStats
+import msgspec
+
+from penstock.cli import tables
+from penstock.cli.stats import LANE_HEAD, lane_rows, screen
+from penstock.model.stats import Alarm, GroupStats, LaneStats, PriorityStats, TopicStats
 
 
 def topic(name: str, groups: int, depth: int = 0) -> TopicStats:
@@ -64,3 +67,28 @@ def test_what_finds_no_room_is_counted() -> None:
 def test_without_groups_topics_have_all_the_room() -> None:
     lines = shown([topic(f"topic-{n:02}", 0) for n in range(15)])
     assert sum(line.startswith("topic-") for line in lines) == 15
+
+
+def test_figures_by_priority_fit_a_terminal() -> None:
+    lane = LaneStats(
+        ready=12_345_678,
+        in_flight=1_234,
+        enqueue_rate=1_234.5,
+        dequeue_rate=1_234.5,
+        last_served_us=1_700_000_000_000_000,
+    )
+    found = PriorityStats(topic="t" * 60, lanes={"background": lane}, partitions=[])
+    head, (row,) = tables.lines(LANE_HEAD, lane_rows([found]), 80, cut=("topic",))
+    assert max(map(len, [*head, row])) <= 80
+    assert "12,345,678" in row
+    assert "2023-11-14 22:13:20" in row
+
+
+def test_alarms_are_shown_and_no_more_than_there_is_room_for() -> None:
+    alarm = Alarm(kind="lag", group="g" * 100, mode="queue", partition=0, age_us=720_000_000)
+    unread = Alarm(kind="unread", partition=3, age_us=8 * 86_400_000_000)
+    late = [msgspec.structs.replace(topic(f"t{n}", 1), alarms=[alarm, unread]) for n in range(9)]
+    lines = shown(late)
+    assert sum("queue group ggg" in line for line in lines) == 2
+    assert "t0: nobody has read what is dropped soon on partition 3, 8.0 days old" in lines
+    assert max(map(len, lines)) <= 80
