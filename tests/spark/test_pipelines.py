@@ -45,7 +45,7 @@ def shop(folder: str) -> str:
     return folder
 
 
-@pytest.mark.parametrize("lake_format", ["delta", "parquet"])
+@pytest.mark.parametrize("lake_format", ["delta", "iceberg"])
 def test_archive_then_tier_then_compact_then_replay(
     spark: SparkSession, shop: str, tmp_path: Path, lake_format: Any
 ) -> None:
@@ -101,11 +101,63 @@ def test_archive_then_tier_then_compact_then_replay(
     assert sorted(json.loads(m.value)["n"] for m in found) == [n for n in range(10) if n != 7]
     assert all(m.headers["penstock-replayed-from"].startswith(b"orders/") for m in found)
     if lake_format == "delta":
-        replay(spark, shop, shop, "again", name="r2", from_topic="orders", where="offset >= 155")
+        replay(
+            *(spark, shop, shop, "again"),
+            name="r2",
+            from_topic="orders",
+            where="offset >= 155",
+            priority="background",
+        )
         with penstock.connect(shop) as ps:
             assert len(messages(ps, "again")) == len(found) + 10
+            assert Counter(m.priority for m in messages(ps, "again")) == {2: len(found), 4: 10}
         last = compact(spark, table, unique_by="key")
         assert last.rows_after == 10 + 20  # the last of each key, and those without one
+
+
+@pytest.mark.parametrize("lake_format", ["delta", "iceberg"])
+def test_an_archive_by_other_columns_is_read_and_compacted_alike(
+    spark: SparkSession, shop: str, tmp_path: Path, lake_format: Any
+) -> None:
+    from penstock.spark.lake import found_lake
+    from penstock.spark.pipelines import archive, compact, read_lake
+
+    lake, table = str(tmp_path / "lake"), str(tmp_path / "lake" / "orders")
+    given: dict[str, Any] = {"lake_format": lake_format, "schema": "n int not null, city string"}
+    layout = {"partition_by": ["city", "partition"], "statistics": ["n"]}
+    assert archive(spark, shop, lake, ["orders"], **given, **layout).rows == 300
+    with penstock.connect(shop) as ps:
+        trim(ps, "orders", 100)
+        for number in range(300, 320):
+            ps.publish("orders", json.dumps({"n": number}), partition=number % 2)
+    assert archive(spark, shop, lake, ["orders"], **given).rows == 20
+    small = compact(spark, table, unique_by="id")
+    assert (small.rows_before, small.rows_after) == (314, 314)
+    files = found_lake(table).files()
+    assert compact(spark, table, unique_by="id").files_after == small.files_after
+    assert found_lake(table).files() == files  # nothing has changed, so nothing was done
+    rows = read_lake(spark, table).select("n", "city", "partition", "date").collect()
+    assert sorted(row.n for row in rows) == [n for n in range(320) if n % 50 != 7 or n >= 300]
+    assert {(row.city, row.partition) for row in rows if row.n >= 300} == {(None, 0), (None, 1)}
+    assert all(row.date for row in rows)
+    reader = spark.read.format("penstock").options(path=shop, subscribe="orders")
+    both = reader.options(tier="lake+log", lake=lake).load()
+    places = Counter((r.partition, r.offset) for r in both.select("partition", "offset").collect())
+    assert places == Counter((p, o) for p in range(2) for o in range(160))
+
+    with penstock.connect(shop) as ps:
+        ps.publish("orders", json.dumps({"n": 1 << 40}), partition=0)
+    given["schema"] = "n bigint not null, city string"
+    if lake_format == "delta":
+        with pytest.raises(InvalidInput, match="--widen"):
+            archive(spark, shop, lake, ["orders"], **given)
+        with pytest.raises(InvalidInput, match="is not wider"):
+            compact(spark, table, widen="n smallint")
+        assert compact(spark, table, widen="n bigint").rows_after == 314
+    assert archive(spark, shop, lake, ["orders"], **given).rows == 1
+    found = read_lake(spark, table).selectExpr("count(*)", "max(n)", "sum(n) - max(n)").first()
+    assert tuple(found) == (315, 1 << 40, sum(row.n for row in rows))
+    assert archive(spark, shop, lake, ["orders"], **given).rows == 0
 
 
 def test_a_replay_may_follow_what_comes_and_sends_it_once(spark: SparkSession, shop: str) -> None:
@@ -213,14 +265,14 @@ def test_dead_letters_and_rollup(spark: SparkSession, shop: str, tmp_path: Path)
     assert done.messages == done.new_messages == 300 + some.redriven
     assert done.groups == 1
     page = Path(done.chart).read_text()
-    assert "<rect" in page
+    assert "Messages by priority" in page
     assert "billing" in page
     groups = spark.read.parquet(str(out / "groups"))
     (total,) = groups.where("priority is null").collect()
     assert total.lag == sum(row.lag for row in groups.where("priority is not null").collect())
     assert total.oldest_age_s > 0
     assert done.latency_minutes >= 1
-    assert "how long messages take" in page
+    assert "How long messages take" in page
     latencies = spark.read.parquet(str(out / "latencies")).where("priority is null")
     counted: Counter[str] = Counter()
     for row in latencies.collect():

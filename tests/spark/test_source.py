@@ -145,3 +145,30 @@ def test_queue_mode_leases_and_acks(spark: SparkSession, folder: str, tmp_path: 
     with penstock.connect(folder) as ps:
         assert ps.stats("jobs").groups[0].depth == 0
         assert [letter.value for letter in ps.dead_letters("jobs")] == [b"7"]
+
+
+def test_values_are_columns_by_their_schema(
+    spark: SparkSession, folder: str, ps: Client, tmp_path: Path
+) -> None:
+    ps.schemas.register(
+        "orders-value",
+        {"type": "object", "properties": {"id": {"type": "integer"}, "item": {"type": "string"}}},
+    )
+    ps.create_topic("orders", fsync="always", schema_check="full")
+    ps.publish_batch("orders", [f'{{"id": {n}, "item": "i{n % 2}"}}' for n in range(10)])
+    frame = read(spark, folder, valueFormat="json")
+    counted = frame.groupBy("value.item").sum("value.id").orderBy("item").collect()
+    assert [tuple(row) for row in counted] == [("i0", 20), ("i1", 25)]
+    stream = spark.readStream.format("penstock").option("path", folder)
+    stream = stream.options(subscribe="orders", valueFormat="json", startingOffsets="earliest")
+    query = (
+        stream.load()
+        .selectExpr("value.id as id", "schema_id")
+        .writeStream.format("memory")
+        .queryName("decoded")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert spark.sql("select sum(id), count(schema_id) from decoded").collect()[0] == (45, 0)

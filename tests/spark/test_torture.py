@@ -26,6 +26,10 @@ from tests.spark.victims import ROOT, Victim
 KILLS = scaled(21)
 MESSAGES = max(scaled(1_000_000), KILLS * 10 * BATCH) // BATCH * BATCH
 PATIENCE_S = 1800.0
+LAYOUTS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("--partition-by", "partition", "--partition-by", "priority", "--statistics", "timestamp"),
+)
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(0)]
 
@@ -84,7 +88,8 @@ def restarted(victim: Victim) -> bool:
 
 def test_the_lake_holds_each_message_once_whoever_is_killed(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
-    print(f"\nseed {seed}: {MESSAGES:,} messages, {KILLS} kills")
+    layout = random.Random(seed).choice(LAYOUTS)
+    print(f"\nseed {seed}: {MESSAGES:,} messages, {KILLS} kills {' '.join(layout)}")
     data, lake, acked, allowed = (tmp_path / name for name in ("data", "lake", "acked", "allowed"))
     with penstock.connect(data) as ps:
         ps.create_topic(
@@ -96,7 +101,7 @@ def test_the_lake_holds_each_message_once_whoever_is_killed(tmp_path: Path) -> N
         )
     allow(allowed, 0)
     words = ("pipeline", "run", "archive", "--from", str(data), "--to", str(lake))
-    command = (sys.executable, "-m", "penstock", *words, "--topic", "orders")
+    command = (sys.executable, "-m", "penstock", *words, "--topic", "orders", *layout)
     began = time.monotonic()
     with SparkCluster(tmp_path / "spark") as cluster:
         publisher = Victim(

@@ -22,12 +22,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.spark.bounds import Range, cut
-from penstock.spark.columns import arrow_schema
+from penstock.spark.bounds import DurableRange, Range, cut_to_tasks
 from penstock.spark.options import Position, ReadOptions
 from penstock.spark.positions import present, ranges, resolve
-from penstock.spark.range_read import RangeReader, Split
-from penstock.spark.tier import ArchivedTopics, LakePart, read_part
+from penstock.spark.range_read import RangeReader, Split, as_tasks
+from penstock.spark.tier import ArchivedTopics
 from penstock.spark.topic_reader import TopicReader, open_topic_reader
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,7 +37,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._reader = RangeReader(options.target, arrow_schema(schema), options.fail_on_data_loss)
+        self._reader = RangeReader.of(options, schema)
 
     def partitions(self) -> list[InputPartition]:
         with closing(open_topic_reader(self._options.target)) as place:
@@ -51,35 +50,40 @@ class BatchReader(DataSourceReader):
         ends = resolve(place, now, options.ending)
         history = ArchivedTopics(options, now) if options.lake else None
         wanted, splits = [], []
+        for topic, bounds in now.items():
+            wanted_incarnation = options.incarnations.get(topic, bounds.incarnation)
+            if bounds.incarnation != wanted_incarnation:
+                self._reader.recreated(topic)
+                return [Split(None)]  # the offsets are those of another topic
         for part in ranges(starts, ends):
             if history is not None:
                 part, old = history.take(part)
                 splits += [Split(each) for each in old]
-            bounds = now[part.topic][part.partition]
-            if part.start > bounds.end or part.end > bounds.end:
-                self._reader.lost(
-                    f"{part.topic}/{part.partition}: offsets {part.start} up to {part.end} are "
-                    f"asked for; the log holds {bounds.start} up to {bounds.end}"
-                )
-                part = part._replace(end=bounds.end)
-            if part.start < bounds.start < part.end:
-                self._reader.lost(
-                    f"{part.topic}/{part.partition}: offsets {part.start} up to {bounds.start} "
-                    "are gone"
-                )
-                part = part._replace(start=bounds.start)
+            part = self._within(part, now[part.topic][part.partition])
             part = self._narrowed(part, place)
             if part.start < part.end:
                 wanted.append(part)
-        pieces = cut(wanted, place, options.split_bytes, options.partitions_min)
-        splits += [Split(part) for part in pieces]
-        return [*splits] or [Split(None)]
+        tasks = cut_to_tasks(wanted, place, options.split_bytes, options.partitions_min)
+        topics = {topic: bounds.incarnation for topic, bounds in now.items()}
+        return [*splits, *as_tasks(tasks, topics)] or [Split(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Split)
-        if isinstance(partition.part, LakePart):
-            return read_part(partition.part, self._reader.schema)
-        return iter(()) if partition.part is None else self._reader.read(partition.part)
+        return self._reader.read_split(partition)
+
+    def _within(self, part: Range, bounds: DurableRange) -> Range:
+        """Without offsets that are gone, or were never there."""
+        if part.start > bounds.end or part.end > bounds.end:
+            self._reader.lost(
+                f"{part.topic}/{part.partition}: offsets {part.start} up to {part.end} are "
+                f"asked for; the log holds {bounds.start} up to {bounds.end}"
+            )
+            part = part._replace(end=bounds.end)
+        if part.start < bounds.start < part.end:
+            self._reader.lost(
+                f"{part.topic}/{part.partition}: offsets {part.start} up to {bounds.start} are gone"
+            )
+            part = part._replace(start=bounds.start)
+        return part
 
     def _narrowed(self, part: Range, place: TopicReader) -> Range:
         """Without what filters leave out; all is wanted where there are none."""

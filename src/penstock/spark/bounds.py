@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -10,12 +10,24 @@ import numpy as np
 
 from penstock.log.reader import Int64s
 
+_PIECES_FEW = 8
+_SMALL_BYTES = 1 << 20
+_TOGETHER_BYTES = 16 << 20
+
 
 class DurableRange(NamedTuple):
     """The first offset that a partition keeps, and one past its last durable one."""
 
     start: int
     end: int
+
+
+class TopicBounds(dict[int, DurableRange]):
+    """What the partitions of a topic hold, and which topic of its name it is."""
+
+    def __init__(self, partitions: Mapping[int, DurableRange], incarnation: str = "") -> None:
+        super().__init__(partitions)
+        self.incarnation = incarnation
 
 
 class Range(NamedTuple):
@@ -33,10 +45,33 @@ class Sized(Protocol):
     def marks(self, topic: str, partition: int, start: int, end: int) -> tuple[Int64s, Int64s]: ...
 
 
+def cut_to_tasks(
+    ranges: Sequence[Range], place: Sized, piece_bytes: int, tasks_min: int | None
+) -> list[list[Range]]:
+    """Cut ranges into pieces as `cut` does, and put small ones together where there are many."""
+    pieces = _cut_and_sized(ranges, place, piece_bytes, tasks_min)
+    if len(pieces) <= _PIECES_FEW or (tasks_min or 0) >= len(pieces):
+        return [[piece] for piece, _ in pieces]
+    large = [[piece] for piece, size in pieces if size >= _SMALL_BYTES]
+    small = [(piece, size) for piece, size in pieces if size < _SMALL_BYTES]
+    total = sum(size for _, size in small)
+    tasks = max(1, -(-total // _TOGETHER_BYTES), (tasks_min or 0) - len(large))
+    together: list[list[Range]] = [[] for _ in range(min(int(tasks), len(small)))]
+    for number, (piece, _) in enumerate(small):
+        together[number % len(together)].append(piece)
+    return large + together
+
+
 def cut(
     ranges: Sequence[Range], place: Sized, piece_bytes: int, pieces_min: int | None
 ) -> list[Range]:
     """Cut ranges into pieces of at most so many bytes, and at least so many pieces if possible."""
+    return [piece for piece, _ in _cut_and_sized(ranges, place, piece_bytes, pieces_min)]
+
+
+def _cut_and_sized(
+    ranges: Sequence[Range], place: Sized, piece_bytes: int, pieces_min: int | None
+) -> list[tuple[Range, float]]:
     ranges = [each for each in ranges if each.end > each.start]
     marks = [place.marks(*each) for each in ranges]
     sizes = [int(before[-1]) for _, before in marks]
@@ -45,7 +80,7 @@ def cut(
         each = [size / count for size, count in zip(sizes, wanted, strict=True)]
         wanted[int(np.argmax(each))] += 1
     return [
-        piece
+        (piece, int(before[-1]) / count)
         for each, (offsets, before), count in zip(ranges, marks, wanted, strict=True)
         for piece in _pieces(each, offsets, before, count)
     ]

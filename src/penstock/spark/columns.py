@@ -6,7 +6,7 @@ little more than large ones. Columns that are not asked for are not made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,13 +60,13 @@ def read_schema(include_headers: bool) -> StructType:
     )
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType, columns: Mapping[str, DataType] = COLUMNS) -> pa.Schema:
     """The Arrow schema that Spark expects for a schema of ours, or InvalidInput."""
     for field in schema.fields:
-        kind = COLUMNS.get(field.name)
+        kind = columns.get(field.name)
         if kind is None:
             raise InvalidInput(
-                f"there is no column {field.name!r}; a message has {', '.join(COLUMNS)}"
+                f"there is no column {field.name!r}; a message has {', '.join(columns)}"
             )
         if field.dataType != kind:
             raise InvalidInput(

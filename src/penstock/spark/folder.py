@@ -12,10 +12,11 @@ from penstock.log.files import DiskFiles
 from penstock.log.format_version import check_version
 from penstock.log.log_reader import LogReader
 from penstock.log.reader import Int64s
-from penstock.model.catalog import CATALOG_LOG, read_catalog
+from penstock.model.catalog import CATALOG_LOG, CatalogState, read_catalog
+from penstock.model.layout import partition_prefix
 from penstock.model.names import TopicName
 from penstock.model.settings import TopicSettings
-from penstock.spark.bounds import DurableRange
+from penstock.spark.bounds import DurableRange, TopicBounds
 
 READ_BYTES = 4 << 20
 _PATIENCE_S = 5.0  # for a mark or a folder that is being written at this moment
@@ -31,17 +32,35 @@ class DataFolder:
         self.path = path
         self.namespace = namespace
         self._logs: dict[tuple[str, int], tuple[int, LogReader]] = {}
+        self._incarnations: dict[str, str] = {}
         self._catalog: LogReader | None = None
 
     def topics(self) -> list[str]:
         return sorted(n.topic for n in self._topics() if n.namespace == self.namespace)
 
-    def bounds(self, topic: str) -> dict[int, DurableRange]:
+    def bounds(self, topic: str) -> TopicBounds:
+        while True:
+            incarnation = self.incarnation(topic)
+            found = TopicBounds(self._bounds(topic), incarnation)
+            if self.incarnation(topic) == incarnation:  # and not another one since
+                return found
+
+    def incarnation(self, topic: str) -> str:
+        name = TopicName(*self._place(topic))
+        incarnation = self._state().incarnations.get(name)
+        if incarnation is None:
+            raise TopicNotFound(topic)
+        if self._incarnations.get(topic) != incarnation:
+            self._incarnations[topic] = incarnation
+            for place in [place for place in self._logs if place[0] == topic]:
+                del self._logs[place]
+        return incarnation
+
+    def _bounds(self, topic: str) -> dict[int, DurableRange]:
         found = {}
         for number in self._partitions(topic):
             try:
-                log = self._log(topic, number)
-                log.refresh()
+                log = self._log(topic, number, refreshed=True)
             except LogNotFound:
                 found[number] = DurableRange(0, 0)  # nothing was ever published there
             else:
@@ -78,13 +97,16 @@ class DataFolder:
 
     def _topics(self) -> dict[TopicName, TopicSettings]:
         """As the catalog has them: a topic has no folder before something is published to it."""
+        return self._state().topics
+
+    def _state(self) -> CatalogState:
         self._check_folder()
         try:
             if self._catalog is None:
                 self._catalog = LogReader.open(os.path.join(self.path, CATALOG_LOG))
-            return read_catalog(self.path, self._catalog).topics
+            return read_catalog(self.path, self._catalog)
         except LogNotFound:
-            return {}
+            return CatalogState()
 
     def _partitions(self, topic: str) -> range:
         settings = self._topics().get(TopicName(*self._place(topic)))
@@ -92,8 +114,9 @@ class DataFolder:
             raise TopicNotFound(topic)
         return range(settings.partitions)
 
-    def _log(self, topic: str, partition: int) -> LogReader:
-        folder = os.path.join(self.path, "topics", *self._place(topic), f"{partition:05d}", "log")
+    def _log(self, topic: str, partition: int, *, refreshed: bool = False) -> LogReader:
+        prefix = partition_prefix(TopicName(*self._place(topic)), partition)
+        folder = os.path.join(self.path, prefix, "log")
         try:
             inode = os.stat(folder).st_ino
         except FileNotFoundError:
@@ -101,6 +124,8 @@ class DataFolder:
         known = self._logs.get((topic, partition))
         if known is None or known[0] != inode:  # another one: the topic was made anew
             known = self._logs[topic, partition] = (inode, LogReader.open(folder))
+        elif refreshed:
+            known[1].refresh()
         return known[1]
 
     def _place(self, topic: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """How a Spark job writes to a lake table: tasks write Parquet files, one commit adds them.
 
-Rows have the table's columns, `date`, and `_bad`: null for the table itself, or the reason why the
-row goes to the table of bad rows beside it.
+Rows have the table's columns, with `date`, and `_bad`: null for the table itself, or the reason
+why the row goes to the table of bad rows beside it.
 """
 
 from __future__ import annotations
@@ -10,28 +10,38 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.functions import expr
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidInput, LakeConflict
-from penstock.log.files import DiskFiles
 from penstock.spark.lake import LakeFormat, open_lake
-from penstock.spark.lake_table import LakeFile, TableChange, new_file_name
+from penstock.spark.lake_table import (
+    Lake,
+    LakeFile,
+    TableChange,
+    archived,
+    incarnation_of,
+    is_narrower,
+    lay_out,
+    message_column,
+    rules_of,
+)
+from penstock.spark.table_files import TableFiles
+from penstock.spark.table_layout import DATE, TableLayout
+from penstock.spark.table_writer import INCARNATION, LakeFilesWriter
 from penstock.spark.warm_up import freeze_loaded_modules
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameWriter
 
 BAD = "_bad"
-FILE_BYTES_MAX = 256 << 20
 
 
 class LakeJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +49,13 @@ class LakeJob(msgspec.Struct, frozen=True, kw_only=True):
 
     table: str
     format: LakeFormat = "delta"
+    storage: dict[str, str] = {}
+    """Settings of the object store that the tables lie in."""
     bad_table: str = ""
     topic: str = ""
-    """By its full name."""
+    """As `topic_mark` writes it."""
+    adopted: bool = False
+    """As in a change of a table."""
     starts: dict[int, int | None] = {}
     """What the table must say of each partition for this write to be the next one."""
     begins: dict[int, int] = {}
@@ -51,6 +65,15 @@ class LakeJob(msgspec.Struct, frozen=True, kw_only=True):
     """As in a change of the table of bad rows."""
     removed: list[str] = []
     """Files that the rows replace."""
+    rewrites: bool = False
+    compacted: str = ""
+    noted: dict[str, int] = {}
+    """These as in a change of the table."""
+    partition_by: list[str] | None = None
+    statistics: list[str] | None = None
+    """Of the table, if they were chosen."""
+    layout: TableLayout = msgspec.field(default_factory=TableLayout)
+    """The one that it has, or gets; that of bad rows is partitioned by `date`."""
     counted: str = ""
     """A file of the driver where the commit, which Spark runs in another process, is to leave how
     many rows there were."""
@@ -70,6 +93,9 @@ class LakeJob(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> LakeJob:
         return msgspec.json.decode(options["job"], type=cls)
+
+    def open(self, table: str) -> Lake:
+        return open_lake(table, self.format, self.storage)
 
     def text(self) -> str:
         return msgspec.json.encode(self).decode()
@@ -92,28 +118,60 @@ class LakeDataSource(DataSource):
         return LakeWriter(LakeJob.parse(self.options), schema)
 
 
-def write_lake(frame: DataFrame, job: LakeJob) -> int:
+class RowsWritten(NamedTuple):
+    every: int
+    bad: int
+
+
+def write_lake(frame: DataFrame, job: LakeJob) -> RowsWritten:
     """Run a job that writes a frame to a lake table, which gets the columns that it has not yet.
     How many rows, good and bad, there were."""
-    good, bad = _schemas(frame.schema)
-    open_lake(job.table, job.format).make_room_for(good)
-    if job.bad_table:
-        open_lake(job.bad_table, job.format).make_room_for(bad)
+    job = fitted(job, frame.schema)
+    lake = job.open(job.table)
+    if lake.exists():
+        frame = _widened(frame, _schemas(frame.schema)[0], lake.schema())
     frame.sparkSession.dataSource.register(LakeDataSource)
-    if "headers" in frame.columns:
+    headers = message_column("headers", frame.columns)
+    if headers in frame.columns:
         # Spark hands over arrays that are null at a quarter of the speed of empty ones.
-        frame = frame.withColumn("headers", expr("coalesce(headers, array())"))
+        frame = frame.withColumn(headers, expr(f"coalesce({headers}, array())"))
+    return saved(frame.write.format("penstock_lake"), job)
+
+
+def fitted(job: LakeJob, schema: StructType) -> LakeJob:
+    """Give the tables the columns that they have not yet; the job, as the table is laid out."""
+    good, bad = _schemas(schema)
+    lake = job.open(job.table)
+    if job.rewrites:
+        return msgspec.structs.replace(job, layout=lake.layout() or TableLayout())
+    layout = lay_out(lake, good, job.partition_by, job.statistics)
+    if job.bad_table:
+        job.open(job.bad_table).make_room_for(bad)
+    return msgspec.structs.replace(job, layout=layout)
+
+
+def saved(writer: DataFrameWriter, job: LakeJob) -> RowsWritten:
     with TemporaryDirectory(prefix="penstock-") as folder:
         job = msgspec.structs.replace(job, counted=os.path.join(folder, "rows"))
-        frame.write.format("penstock_lake").option("job", job.text()).mode("append").save()
+        writer.option("job", job.text()).mode("append").save()
         with open(job.counted) as file:
-            return int(file.read())
+            every, bad = file.read().split()
+            return RowsWritten(int(every), int(bad))
+
+
+def _widened(frame: DataFrame, given: pa.Schema, known: pa.Schema) -> DataFrame:
+    """Numbers as the table has them, if that is wider."""
+    for name in set(given.names) & set(known.names):
+        wider = known.field(name).type
+        if is_narrower(given.field(name).type, wider):
+            frame = frame.withColumn(name, frame[f"`{name}`"].cast(from_arrow_type(wider)))
+    return frame
 
 
 def _schemas(schema: StructType) -> tuple[pa.Schema, pa.Schema]:
     """The columns of the table, and of the one beside it for bad rows."""
     every = to_arrow_schema(schema, timezone="UTC")
-    good = pa.schema([f for f in every if f.name not in ("date", BAD)])
+    good = pa.schema([f for f in every if f.name not in ("date", BAD, INCARNATION)])
     return good, good.append(pa.field("reason", pa.string()))
 
 
@@ -121,15 +179,19 @@ class LakeWriter(DataSourceArrowWriter):
     def __init__(self, job: LakeJob, schema: StructType) -> None:
         self._job = job
         self._good, self._bad = _schemas(schema)
+        if not job.layout.has_dated_paths:
+            self._good = self._good.append(pa.field(DATE, pa.date32()))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         freeze_loaded_modules()
-        good = _Files(open_lake(self._job.table, self._job.format).staged_folder(), self._good)
+        incarnation = incarnation_of(self._job.topic)
+        storage = self._job.storage
+        files = TableFiles(self._job.table, storage)
+        good = LakeFilesWriter(files, self._good, incarnation, self._job.layout)
         bad = None
         if self._job.bad_table:
-            folder = open_lake(self._job.bad_table, self._job.format).staged_folder()
-            bad = _Files(folder, self._bad)
-        for rows in iterator:
+            bad = LakeFilesWriter(TableFiles(self._job.bad_table, storage), self._bad, incarnation)
+        for rows in self._rows(iterator):
             if bad is not None:
                 is_bad = rows.column(BAD).is_valid()
                 if pc.any(is_bad).as_py():
@@ -140,6 +202,9 @@ class LakeWriter(DataSourceArrowWriter):
                 good.write(rows)
         return Written(good.close(), bad.close() if bad else [])
 
+    def _rows(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return iterator
+
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         job = self._job
         written = [message for message in messages if isinstance(message, Written)]
@@ -147,15 +212,15 @@ class LakeWriter(DataSourceArrowWriter):
         if job.bad_table:
             tables.insert(0, (job.bad_table, self._bad, [f for each in written for f in each.bad]))
         for folder, _, files in tables:
-            _check_seen(open_lake(folder, job.format).staged_folder(), files)
+            _check_seen(TableFiles(folder, job.storage), files)
         for folder, schema, files in tables:
-            lake = open_lake(folder, job.format)
+            lake = job.open(folder)
             rules = job.rules if folder == job.bad_table else None
             if folder == job.bad_table and not files and not lake.exists():
                 continue  # no table for what never happened
-            now = lake.archived(job.topic, job.ends)
+            now = archived(lake, job.topic, job.ends)
             if now == job.ends and job.ends:
-                if rules is not None and lake.rules(job.topic) not in (None, rules):
+                if rules is not None and rules_of(lake, job.topic) not in (None, rules):
                     raise other_rules(folder)
                 lake.sync()
                 continue  # an earlier attempt got so far
@@ -164,11 +229,22 @@ class LakeWriter(DataSourceArrowWriter):
                     f"{folder} is at {now}, and this write begins at {job.starts}: another "
                     "pipeline archives the same topic. Run one of them."
                 )
-            removed = job.removed if folder == job.table else ()
-            lake.commit(TableChange(schema, files, removed, job.topic, job.ends, rules))
+            change = TableChange(schema, files, (), job.topic, job.ends, rules, job.adopted)
+            if folder == job.table:
+                change = msgspec.structs.replace(
+                    change,
+                    removed=job.removed,
+                    rewrites=job.rewrites,
+                    compacted=job.compacted,
+                    noted=job.noted,
+                    layout=job.layout,
+                )
+            lake.commit(change)
         if job.counted:
             with open(job.counted, "w") as file:
-                file.write(str(sum(f.rows for _, _, files in tables for f in files)))
+                every = sum(f.rows for _, _, files in tables for f in files)
+                bad = sum(f.rows for each in written for f in each.bad)
+                file.write(f"{every} {bad}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Files that were not committed are in nobody's way; those that were have to stay."""
@@ -181,78 +257,11 @@ def other_rules(bad_table: str) -> InvalidInput:
     )
 
 
-def _check_seen(folder: str, files: Sequence[LakeFile]) -> None:
+def _check_seen(place: TableFiles, files: Sequence[LakeFile]) -> None:
     """What tasks wrote on other machines has to be here too, or the table would name nothing."""
-    missing = [each.path for each in files if not os.path.exists(os.path.join(folder, each.path))]
+    missing = [each.path for each in files if not place.exists(each.path)]
     if missing:
         raise InvalidInput(
-            f"the tasks have written {missing[0]} to {folder}, but the driver does not see it: the "
-            "lake has to be a folder that all machines share"
+            f"the tasks have written {missing[0]} to {place.table}, but the driver does not see "
+            "it: the lake has to be a folder that all machines share"
         )
-
-
-class _Files:
-    """The files of one task in one table, one for each date."""
-
-    def __init__(self, folder: str, schema: pa.Schema) -> None:
-        self._folder = folder
-        self._schema = schema
-        self._open: dict[str, _OpenFile] = {}
-        self._done: list[LakeFile] = []
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        dates = rows.column("date")
-        for date in dates.unique().to_pylist():
-            some = rows if len(dates.unique()) == 1 else rows.filter(pc.equal(dates, date))
-            file = self._open.get(str(date))
-            if file is None:
-                file = self._open[str(date)] = _OpenFile(self._folder, str(date), self._schema)
-            file.write(some)
-            if file.size_bytes > FILE_BYTES_MAX:
-                self._done.append(self._open.pop(str(date)).close())
-
-    def close(self) -> list[LakeFile]:
-        return self._done + [file.close() for file in self._open.values()]
-
-
-class _OpenFile:
-    def __init__(self, folder: str, date: str, schema: pa.Schema) -> None:
-        self._date = date
-        self._schema = schema
-        self._name = new_file_name(date)
-        self._path = os.path.join(folder, self._name)
-        self._files = DiskFiles()
-        self._files.make_folder(os.path.dirname(self._path))
-        self._out = pq.ParquetWriter(self._path, schema, compression="zstd")
-        self._rows = 0
-        self._offsets: list[int] = []
-        self.size_bytes = 0
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        # Spark hands over times in the zone of the session; it is the same moment in UTC.
-        columns = {f.name: rows.column(f.name).cast(f.type) for f in self._schema}
-        if "headers" in columns:
-            columns["headers"] = _or_null(columns["headers"])
-        arrays = list(columns.values())
-        self._out.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._rows += len(rows)
-        self.size_bytes = os.path.getsize(self._path)
-        if "offset" in rows.schema.names:
-            least_and_most = pc.min_max(rows.column("offset")).as_py()
-            self._offsets += [least_and_most["min"], least_and_most["max"]]
-
-    def close(self) -> LakeFile:
-        """On stable storage, under its name: retention goes by what the table says it has."""
-        self._out.close()
-        with open(self._path, "rb") as file:
-            os.fsync(file.fileno())
-        self._files.sync_folder(os.path.dirname(self._path))
-        offsets = self._offsets or [0]
-        size = os.path.getsize(self._path)
-        return LakeFile(self._name, self._date, size, self._rows, min(offsets), max(offsets))
-
-
-def _or_null(column: pa.Array) -> pa.Array:
-    """Lists that are empty as null, which is what the log has for no headers."""
-    filled = pc.greater(pc.list_value_length(column), 0)
-    return pc.if_else(filled, column, pa.scalar(None, column.type))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from penstock.errors import InvalidInput
-from penstock.spark.bounds import DurableRange, Range
+from penstock.spark.bounds import DurableRange, Range, TopicBounds
 from penstock.spark.options import EARLIEST, LATEST, Offsets, Position, Subscription
 from penstock.spark.topic_reader import TopicReader
 
 
-def present(place: TopicReader, subscription: Subscription) -> dict[str, dict[int, DurableRange]]:
+def present(place: TopicReader, subscription: Subscription) -> dict[str, TopicBounds]:
     """The partitions that a query reads, as they are now."""
     found = {}
     for topic in subscription.chosen(place.topics()):
@@ -20,13 +20,13 @@ def present(place: TopicReader, subscription: Subscription) -> dict[str, dict[in
                 raise InvalidInput(
                     f"topic {topic} has partitions {', '.join(map(str, every))}; not {number}"
                 )
-        found[topic] = {p: b for p, b in every.items() if subscription.has(topic, p)}
+        found[topic] = TopicBounds(
+            {p: b for p, b in every.items() if subscription.has(topic, p)}, every.incarnation
+        )
     return found
 
 
-def resolve(
-    place: TopicReader, now: dict[str, dict[int, DurableRange]], position: Position
-) -> Offsets:
+def resolve(place: TopicReader, now: Mapping[str, TopicBounds], position: Position) -> Offsets:
     """The offset of each partition that a position means."""
     for topic, each in {**position.offsets, **position.times_us}.items():
         for partition in each:
@@ -60,7 +60,13 @@ def _resolve(
         else:
             offset = EARLIEST if position.all == "earliest" else LATEST
     if time_us is not None:
-        return place.find(topic, partition, time_us)
+        found = place.find(topic, partition, time_us)
+        if position.is_strict and found >= bounds.end:
+            raise InvalidInput(
+                f"{topic}/{partition} has no message at or after {time_us // 1000} ms since 1970, "
+                "and startingOffsetsByTimestampStrategy is error; with latest it begins at the end"
+            )
+        return found
     if offset in (EARLIEST, LATEST):
         return bounds.start if offset == EARLIEST else bounds.end
     return offset or 0

@@ -4,18 +4,15 @@ The offset of a batch is the name of a file in which its messages wait with thei
 batch that runs again is the same batch, and needs no offset before it. A file is written when its
 messages are leased, and goes when they are acked: that is when Spark plans the next batch.
 
-A query that fails is begun again with the batch that failed, and may fail again. After some times
-the messages are given back: they come again later, and die as those of any consumer do.
+A query that fails is begun again with the batch that failed, as halves of it, until a message that
+fails stands alone: `queue_batches.py` says how.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import time
-import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -30,10 +27,10 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from penstock.durations import parse_ns
 from penstock.errors import InvalidInput
-from penstock.log.files import DiskFiles
 from penstock.spark.columns import COLUMNS, ColumnMaker, read_schema
 from penstock.spark.connect import connected
 from penstock.spark.options import ReadOptions
+from penstock.spark.queue_batches import QueueBatches, failures_of, successes_of
 
 _logger = logging.getLogger("penstock.spark")
 
@@ -41,6 +38,9 @@ BatchName: TypeAlias = dict[str, str]
 
 MESSAGES_MAX = 10_000
 RUNS_MAX = 3
+"""In how many batches a message fails, alone in the end, until it is taken for the cause; one will
+do if somebody says what they ended with."""
+SUSPECTS_MAX = 16
 _RECEIVE_MAX = 100_000
 _LEASED = {"receipt": StringType(), "delivery_count": IntegerType()}
 
@@ -51,10 +51,10 @@ def queue_schema(schema: StructType) -> StructType:
 
 
 class Rows(InputPartition):
-    """Some rows of a batch's file."""
+    """Some rows of a batch, by its name; "": of none."""
 
-    def __init__(self, path: str, start: int, count: int) -> None:
-        self.value = self.path = path
+    def __init__(self, batch: str, start: int, count: int) -> None:
+        self.value = self.batch = batch
         self.start, self.count = start, count
 
 
@@ -67,8 +67,8 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise InvalidInput(f"there is no column {field.name!r} of this type to be leased")
         self._options = options
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._folder = os.path.join(options.spool, f"queue-{options.group}")
-        self._files = DiskFiles()
+        folder = os.path.join(options.spool, f"queue-{options.group}")
+        self._batches = QueueBatches(folder, options.spool_storage)
         self._left: int | None = None
         self._begun: set[str] = set()
 
@@ -90,36 +90,29 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: BatchName, limit: ReadLimit) -> BatchName:
         with connected(self._options.target) as client:
             self._ack(client, start["batch"])
-            name = self._lease(client)
-        return {"batch": name} if name else start
+            name = self._batches.take_waiting()
+            if not name:
+                self._give_back_suspects(client)
+                self._batches.forget_successes()
+                name = self._lease(client)
+        return {"batch": name, "staging": self._batches.folder} if name else start
 
     def partitions(self, start: BatchName, end: BatchName) -> list[InputPartition]:
-        path = self._path(end["batch"])
-        if not end["batch"] or not os.path.exists(path):
+        name = end["batch"]
+        if not self._batches.has(name):
             return [Rows("", 0, 0)]  # acked already
-        rows = _read(path)
-        runs = self._count_run(end["batch"])
         with connected(self._options.target) as client:
-            receipts = rows.column("receipt").to_pylist()
-            if runs > RUNS_MAX:
-                error = f"a batch of {len(rows)} with this message failed {RUNS_MAX} times"
-                _logger.warning("%s; they are given back", error)
-                client.nack(self._options.group, receipts, error=error)
-                self._forget(end["batch"])
-                return [Rows("", 0, 0)]
-            lost = client.extend(self._options.group, receipts, visibility=self._options.visibility)
-        if lost:
-            _logger.warning("%d leases of a batch are over; it runs without them", len(lost))
-            rows = rows.filter(pa.array([receipt not in lost for receipt in receipts]))
-            self._write(path, rows)
+            rows = self._to_run(client, name)
+            rows = self._held(client, name, rows) if len(rows) else rows
         pieces = min(self._options.partitions_min or 1, max(1, len(rows)))
         step = -(-len(rows) // pieces) or 1
-        return [Rows(path, at, step) for at in range(0, max(1, len(rows)), step)]
+        name = name if len(rows) else ""
+        return [Rows(name, at, step) for at in range(0, max(1, len(rows)), step)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Rows)
-        if partition.path:
-            some = _read(partition.path).slice(partition.start, partition.count)
+        if partition.batch:
+            some = self._batches.read(partition.batch).slice(partition.start, partition.count)
             columns = [some.column(field.name).cast(field.type) for field in self._schema]
             yield from pa.Table.from_arrays(columns, schema=self._schema).to_batches()
 
@@ -149,60 +142,82 @@ class QueueReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = pa.concat_tables(parts)
         if self._left is not None:
             self._left -= len(rows)
-        name = uuid.uuid4().hex
-        self._write(self._path(name), rows)
-        return name
+        return self._batches.add(rows)
+
+    def _to_run(self, client: Any, name: str) -> pa.Table:
+        """What a batch is now: all of it the first time, then less and less."""
+        rows = self._batches.read(name)
+        if name in self._begun:
+            return rows
+        self._begun.add(name)
+        runs = self._batches.count_run(name)
+        if runs > 1 and len(rows) > 1:
+            rows = self._batches.halve(name, rows)
+            _logger.warning("a batch has failed: it goes on with %d of its messages", len(rows))
+        elif runs > 1:
+            failures = failures_of(rows) + runs - 1
+            error = self._batches.error_of(name)
+            if error or failures >= RUNS_MAX:
+                error = (
+                    error or f"{failures} batches with this message failed, the last had it alone"
+                )
+                self._failed_alone(client, name, rows, error)
+                return rows.slice(0, 0)
+        return rows
+
+    def _held(self, client: Any, name: str, rows: pa.Table) -> pa.Table:
+        """Those whose leases go on; the leases of what waits go on too."""
+        options, receipts = self._options, rows.column("receipt").to_pylist()
+        others = self._batches.waiting_receipts()
+        lost = client.extend(options.group, [*receipts, *others], visibility=options.visibility)
+        if lost.keys() & set(receipts):
+            rows = rows.filter(pa.array([receipt not in lost for receipt in receipts]))
+            _logger.warning("some leases of a batch are over; %d messages are left", len(rows))
+            self._batches.write(name, rows)
+        return rows
 
     def _ack(self, client: Any, name: str) -> None:
         """A batch is done. What was settled meanwhile, or lost, is not ours to settle."""
-        self._remove_leftovers(name)
-        if name and os.path.exists(self._path(name)):
-            receipts = _read(self._path(name)).column("receipt").to_pylist()
-            refused = client.ack(self._options.group, receipts)
-            for error in refused.values():
-                _logger.info("not acked: %s", error)
-            self._forget(name)
+        older_s = 2 * parse_ns(self._options.visibility, "visibility") / 1e9
+        self._batches.remove_leftovers(name, older_s)
+        if not self._batches.has(name):
+            return
+        receipts = self._batches.read(name).column("receipt").to_pylist()
+        refused = client.ack(self._options.group, receipts)
+        for error in refused.values():
+            _logger.info("not acked: %s", error)
+        if receipts:
+            self._batches.note_success()
+            # So it was not the surroundings that let the others fail.
+            for _, receipt, error in self._batches.suspects():
+                client.reject(self._options.group, receipt, reason=error)
+            self._batches.forget_suspects()
+        self._batches.forget(name)
 
-    def _count_run(self, name: str) -> int:
-        """How many queries have begun this batch: this one, and those that failed."""
-        path = f"{self._path(name)}.runs"
-        if name not in self._begun:
-            self._begun.add(name)
-            with open(path, "ab") as file:
-                file.write(b".")
-        return os.path.getsize(path)
+    def _failed_alone(self, client: Any, name: str, rows: pa.Table, error: str) -> None:
+        was_halved = failures_of(rows) > 0
+        if was_halved and self._batches.successes > successes_of(rows):
+            client.reject(self._options.group, rows.column("receipt").to_pylist(), reason=error)
+            self._batches.forget(name)
+            return
+        self._batches.suspect(name, rows, error)
+        self._give_up_if_all_fail(client)
 
-    def _forget(self, name: str) -> None:
-        for path in (self._path(name), f"{self._path(name)}.runs"):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+    def _give_up_if_all_fail(self, client: Any) -> None:
+        """Message after message fails alone and none succeeds: it is not their fault."""
+        suspects = self._batches.suspects()
+        if len(suspects) >= SUSPECTS_MAX:
+            error = suspects[-1][2]
+            _logger.warning("whatever is tried fails: the batch is given back (%s)", error)
+            client.nack(self._options.group, self._batches.waiting_receipts(), error=error)
+            self._batches.forget_waiting()
+            self._batches.forget_suspects()
 
-    def _remove_leftovers(self, name: str) -> None:
-        """Files of batches that never ran, whose leases are long over."""
-        old = time.time() - 2 * parse_ns(self._options.visibility, "visibility") / 1e9
-        with suppress(FileNotFoundError):
-            for other in os.listdir(self._folder):
-                path = os.path.join(self._folder, other)
-                if not other.startswith(f"{name}.arrow") and os.path.getmtime(path) < old:
-                    os.unlink(path)
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._folder, f"{name}.arrow")
-
-    def _write(self, path: str, rows: pa.Table) -> None:
-        self._files.make_folder(self._folder)
-        with open(f"{path}.tmp", "wb") as file:
-            with pa.ipc.new_file(file, rows.schema) as out:
-                out.write_table(rows)
-            file.flush()
-            os.fsync(file.fileno())
-        self._files.rename(f"{path}.tmp", path)
-        self._files.sync_folder(self._folder)
-
-
-def _read(path: str) -> pa.Table:
-    with pa.memory_map(path) as file, pa.ipc.open_file(file) as rows:
-        return rows.read_all()
+    def _give_back_suspects(self, client: Any) -> None:
+        """Nothing else is there by which to tell whose fault it is: they are tried again later."""
+        for _, receipt, error in self._batches.suspects():
+            client.nack(self._options.group, receipt, error=error)
+        self._batches.forget_suspects()
 
 
 def _tables(topic: str, received: Any) -> list[pa.Table]:

@@ -12,7 +12,7 @@ import penstock
 from penstock.errors import OffsetOutOfRange
 from penstock.log.base import Batches
 from penstock.log.reader import Int64s
-from penstock.spark.bounds import DurableRange
+from penstock.spark.bounds import DurableRange, TopicBounds
 
 READ_BYTES = 4 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,14 +29,19 @@ class ServerReader:
     def topics(self) -> list[str]:
         return list(self._client.topics())
 
-    def bounds(self, topic: str) -> dict[int, DurableRange]:
-        found = {}
-        for each in self._client.stats(topic).partitions:
+    def bounds(self, topic: str) -> TopicBounds:
+        stats = self._client.stats(topic)
+        found = TopicBounds({}, stats.incarnation)
+        for each in stats.partitions:
             # What a replica or a disk has not confirmed may yet be lost, and come back otherwise.
             found[each.partition] = DurableRange(each.start, max(each.start, each.durable_end))
             count = max(1, each.end - each.start)
             self._bytes_each[topic, each.partition] = each.size_bytes / count
         return found
+
+    def incarnation(self, topic: str) -> str:
+        incarnation: str = self._client.stats(topic).incarnation
+        return incarnation
 
     def find(self, topic: str, partition: int, timestamp_us: int) -> int:
         moment = _EPOCH + timedelta(microseconds=timestamp_us)

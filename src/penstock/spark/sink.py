@@ -25,6 +25,7 @@ from penstock.errors import InvalidInput
 from penstock.spark.connect import connected
 from penstock.spark.options import WriteOptions
 from penstock.spark.outgoing import check_schema, to_messages
+from penstock.spark.patience import patiently
 from penstock.spark.staging import Staging
 from penstock.spark.warm_up import freeze_loaded_modules
 
@@ -39,6 +40,8 @@ class Staged(WriterCommitMessage):
     sink: str
     batch: int
     file: str
+    query: str = ""
+    """The id of the stream, which its checkpoint keeps; "" for a batch write."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -51,11 +54,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         context = TaskContext.get()
         assert context is not None
-        sink = self._options.sink or context.getLocalProperty(QUERY_PROPERTY)
+        query = context.getLocalProperty(QUERY_PROPERTY)
+        sink = self._options.sink or query
         batch = context.getLocalProperty(BATCH_PROPERTY)
         assert sink is not None
         assert batch is not None
-        return _stage(self._options, sink, int(batch), context.partitionId(), iterator)
+        staged = _stage(self._options, sink, int(batch), context.partitionId(), iterator)
+        staged.query = query or ""
+        return staged
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         staged = _staged(messages)
@@ -106,18 +112,30 @@ def _stage(
     freeze_loaded_modules()
     now_us = time.time_ns() // 1000
     messages = (to_messages(each, options.topic, now_us) for each in rows if len(each))
-    return Staged(sink, batch, Staging(options.staging, sink).stage(batch, task, messages))
+    staging = Staging(options.staging, sink, options.staging_storage)
+    return Staged(sink, batch, staging.stage(batch, task, messages))
 
 
 def _publish(options: WriteOptions, staged: Sequence[Staged], batch: int) -> None:
     staging, files = _staging(options, staged), _files(staged)
+    if options.sink and staged[0].query:
+        staging.check_query(staged[0].query)
     if not staging.is_nothing(batch, files):
-        with connected(options.target) as client:
-            staging.publish(batch, files, client)
+        patiently(
+            lambda: _publish_once(options, staging, batch, files),
+            options.patience_s,
+            f"publishing batch {batch} to {options.target}",
+        )
+
+
+def _publish_once(options: WriteOptions, staging: Staging, batch: int, files: list[str]) -> None:
+    """What was published already is not again, however often this is broken off."""
+    with connected(options.target) as client:
+        staging.publish(batch, files, client)
 
 
 def _staging(options: WriteOptions, staged: Sequence[Staged]) -> Staging:
-    return Staging(options.staging, staged[0].sink)
+    return Staging(options.staging, staged[0].sink, options.staging_storage)
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:

@@ -3,6 +3,7 @@
     <staging>/<sink>/<batch>/<task>-<attempt>.arrow   rows of one attempt of a task
     <staging>/<sink>/<batch>.json                     the decision: which files, in which order
     <staging>/<sink>/done                             the last batch that is published
+    <staging>/<sink>/query                            the stream whose batches these are
 
 Every attempt of a task writes a file of its own; nobody sees it. The decision is made once for a
 batch, by a rename: whoever finds one carries it out, and forgets rows that were made anew. Carrying
@@ -15,11 +16,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from typing import Any
 
 import mmh3
@@ -30,9 +30,9 @@ import pyarrow.compute as pc
 
 from penstock.config import DELAY_MS_MAX
 from penstock.errors import InvalidInput, MessageTooLarge
-from penstock.log.files import DiskFiles, write_durably
 from penstock.record.batch import Batch
 from penstock.spark.outgoing import STAGED
+from penstock.spark.table_files import TableFiles
 
 BATCH_HEADER = "penstock-spark-batch"
 """On delayed messages: which piece of which batch they are."""
@@ -52,35 +52,47 @@ class StagedBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Staging:
-    """The files of one sink in a folder that the driver and all executors see."""
+    """The files of one sink, in a folder that the driver and all executors see, or in an object
+    store."""
 
-    def __init__(self, folder: str, sink: str) -> None:
+    def __init__(self, folder: str, sink: str, storage: Mapping[str, str] | None = None) -> None:
         self._folder = os.path.join(folder, sink)
         self._sink = sink
-        self._files = DiskFiles()
+        self._files = TableFiles(self._folder, storage)
 
     def stage(self, batch: int, task: int, rows: Iterable[pa.RecordBatch]) -> str:
         """Write the rows of one attempt of a task; the name of their file, "" if there are none."""
         name = f"{task:06d}-{uuid.uuid4().hex}.arrow"
-        path = os.path.join(self._folder, str(batch), name)
+        path = os.path.join(str(batch), name)
         written = 0
-        self._files.make_folder(os.path.dirname(path))
-        with open(path, "wb") as file:
-            with pa.ipc.new_file(file, STAGED) as out:
-                for each in rows:
-                    out.write_batch(each)
-                    written += len(each)
-            file.flush()
-            os.fsync(file.fileno())
+        with closing(self._files.create(path)) as file, pa.ipc.new_file(file, STAGED) as out:
+            for each in rows:
+                out.write_batch(each)
+                written += len(each)
         if not written:
-            os.unlink(path)
+            self._files.remove(path)
             return ""
-        self._files.sync_folder(os.path.dirname(path))
+        self._files.finish(path)
         return name
 
     def is_nothing(self, batch: int, files: list[str]) -> bool:
         """Whether a batch has no rows, and no earlier attempt at it had any."""
         return not any(files) and self._decision(batch) is None
+
+    def check_query(self, query: str) -> None:
+        """Refuse another query than the one whose batches these are: its numbers begin again, and
+        would be taken for those that are published. InvalidInput."""
+        try:
+            known = self._files.read("query").decode()
+        except FileNotFoundError:
+            self._files.write("query", query.encode())
+            return
+        if known != query:
+            raise InvalidInput(
+                f"sinkId {self._sink!r} is that of query {known}, with another checkpoint: the "
+                f"batches of this query ({query}) begin with number 0 again and would be left out. "
+                "Go on with that checkpoint, or give another sinkId"
+            )
 
     def publish(self, batch: int, files: list[str], client: Any) -> int:
         """Publish a batch, or what was decided for it before; how many messages it has."""
@@ -93,7 +105,7 @@ class Staging:
             decision = self._decide(batch, files, client)
         publication = _Publication(self._sink, batch, decision, again)
         count = publication.run(client, self._tables(batch, decision))
-        write_durably(self._files, os.path.join(self._folder, "done"), str(batch).encode())
+        self._files.write("done", str(batch).encode())
         self._forget(batch)
         return count
 
@@ -103,22 +115,22 @@ class Staging:
         for name in files:
             if name and (decision is None or name not in decision.files):
                 with suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self._folder, str(batch), name))
+                    self._files.remove(os.path.join(str(batch), name))
 
     @property
     def done(self) -> int:
         try:
-            return int(self._files.read(os.path.join(self._folder, "done")))
+            return int(self._files.read("done"))
         except FileNotFoundError:
             return -1
 
     def remove(self) -> None:
         """Leave nothing behind; for a sink that never comes back."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._files.remove_tree()
 
     def _decision(self, batch: int) -> StagedBatch | None:
         try:
-            data = self._files.read(os.path.join(self._folder, f"{batch}.json"))
+            data = self._files.read(f"{batch}.json")
         except FileNotFoundError:
             return None
         return msgspec.json.decode(data, type=StagedBatch)
@@ -133,28 +145,26 @@ class Staging:
                 _check(topic, rows, settings[topic])
         partitions = {topic: each.partitions for topic, each in settings.items()}
         decision = StagedBatch(files=files, partitions=partitions)
-        self._files.make_folder(self._folder)
-        path = os.path.join(self._folder, f"{batch}.json")
-        write_durably(self._files, path, msgspec.json.encode(decision))
+        self._files.write(f"{batch}.json", msgspec.json.encode(decision))
         return decision
 
     def _tables(self, batch: int, decision: StagedBatch) -> Iterator[pa.RecordBatch]:
         for name in decision.files:
-            path = os.path.join(self._folder, str(batch), name)
-            if not os.path.exists(path):
+            path = os.path.join(str(batch), name)
+            if not self._files.exists(path):
                 raise InvalidInput(
-                    f"{path} is not there, though a task wrote it: name a folder that the driver "
-                    "and all executors see, with the option 'staging'"
+                    f"{os.path.join(self._folder, path)} is not there, though a task wrote it: "
+                    "name a folder that the driver and all executors see, with the option 'staging'"
                 )
-            with pa.memory_map(path) as file, pa.ipc.open_file(file) as rows:
+            with self._files.arrow(path) as rows:
                 for number in range(rows.num_record_batches):
                     yield rows.get_batch(number)
 
     def _forget(self, batch: int) -> None:
         """The decision goes first: without its files it could not be carried out."""
         with suppress(FileNotFoundError):
-            self._files.remove(os.path.join(self._folder, f"{batch}.json"))
-        shutil.rmtree(os.path.join(self._folder, str(batch)), ignore_errors=True)
+            self._files.remove(f"{batch}.json")
+        self._files.remove_tree(str(batch))
 
 
 class _Publication:

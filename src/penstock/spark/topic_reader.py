@@ -7,7 +7,7 @@ from typing import Protocol
 
 from penstock.log.base import Batches
 from penstock.log.reader import Int64s
-from penstock.spark.bounds import DurableRange
+from penstock.spark.bounds import TopicBounds
 from penstock.spark.folder import DataFolder
 from penstock.spark.options import Target
 from penstock.spark.server import ServerReader
@@ -18,8 +18,12 @@ class TopicReader(Protocol):
 
     def topics(self) -> list[str]: ...
 
-    def bounds(self, topic: str) -> dict[int, DurableRange]:
+    def bounds(self, topic: str) -> TopicBounds:
         """Of each partition, as it is now. TopicNotFound if there is no such topic."""
+        ...
+
+    def incarnation(self, topic: str) -> str:
+        """Which topic of this name it is: another one once it was deleted and made again."""
         ...
 
     def find(self, topic: str, partition: int, timestamp_us: int) -> int:

@@ -18,17 +18,17 @@ from penstock.errors import GroupNotFound, InvalidInput
 from penstock.spark.bounds import Range
 from penstock.spark.lake import open_lake
 from penstock.spark.lake_sink import LakeWriter
-from penstock.spark.lake_table import TableChange
-from penstock.spark.options import Target
+from penstock.spark.lake_table import TableChange, archived, topic_mark
+from penstock.spark.options import Target, ValueFormat
 from penstock.spark.pipelines.archive import (
     Archived,
-    Field,
-    _next_parts,
-    _number_of,
+    _next_round,
     _Work,
     archive,
     as_target,
 )
+from penstock.spark.pipelines.json_columns import Field, number_of_fields
+from penstock.spark.pipelines.registry_values import reader_of
 from penstock.spark.topic_reader import open_topic_reader
 from tests.inside import broker_of
 
@@ -54,18 +54,24 @@ def plan(
     def planned(good: dict[int, int], bad: dict[int, int]) -> list[Range]:
         lakes = []
         for name, ends in (("good", good), ("bad", bad)):
-            lakes.append(open_lake(str(tmp_path / name), "parquet"))
+            lakes.append(open_lake(str(tmp_path / name)))
             if ends:
-                lakes[-1].commit(TableChange(SCHEMA, topic="orders", ends=ends))
+                lakes[-1].commit(TableChange(SCHEMA, topic=of(ps, "orders"), ends=ends))
         with closing(open_topic_reader(Target(path=folder))) as place:
-            parts, starts, again = _next_parts(
-                place, lakes, "orders", "orders", 1 << 30, lost.append
+            found = _next_round(
+                place, lakes, "orders", "orders", 1 << 30, lambda what, cure: lost.append(what)
             )
-        assert starts == {part: good.get(part) for part in starts}
-        assert again == any(end > good.get(part, 0) for part, end in bad.items())
-        return parts
+        assert found.starts == {part: good.get(part) for part in found.starts}
+        assert found.again == any(end > good.get(part, 0) for part, end in bad.items())
+        return found.parts
 
     return planned
+
+
+def of(ps: Any, topic: str) -> str:
+    """The topic that there is now, as tables name it."""
+    stats = ps.stats(topic)
+    return topic_mark(stats.topic, stats.incarnation)
 
 
 def test_a_round_goes_on_where_the_table_is(plan: Callable[..., list[Range]]) -> None:
@@ -92,7 +98,7 @@ def test_what_was_dropped_before_it_was_archived_is_said_and_passed_over(
     """Whoever is told decides whether that is an error."""
     broker_of(ps).topic(ps._name("orders")).partition(1).trim_to(10)
     assert plan({0: 100, 1: 5}, {}) == [Range("orders", 1, 10, 100)]
-    assert lost == ["orders/1: offsets 5 up to 10"]
+    assert lost == ["orders/1: offsets 5 up to 10 were dropped before they were archived"]
 
 
 def work(folder: str, lake: Path, **more: Any) -> _Work:
@@ -102,7 +108,10 @@ def work(folder: str, lake: Path, **more: Any) -> _Work:
         target=Target(path=folder, namespace=given["namespace"]),
         lake=str(lake),
         lake_format="delta",
+        storage={},
         fields=given["fields"],
+        registered=given.get("registered"),
+        values_as=given.get("values_as", "columns"),
         group="archive",
         fail_on_data_loss=given["fail_on_data_loss"],
         round_bytes=1 << 30,
@@ -143,10 +152,15 @@ def ten(folder: str) -> str:
     return folder
 
 
+def mark(folder: str, topic: str = "t") -> str:
+    with penstock.connect(folder) as ps:
+        return of(ps, topic)
+
+
 def test_a_table_of_another_log_tells_the_group_nothing(ten: str, tmp_path: Path) -> None:
     """Or retention would drop what was never archived."""
     lake = tmp_path / "lake"
-    open_lake(str(lake / "t")).commit(TableChange(SCHEMA, topic="t", ends={0: 1000}))
+    open_lake(str(lake / "t")).commit(TableChange(SCHEMA, topic=mark(ten), ends={0: 1000}))
     with pytest.raises(InvalidInput, match="it is another log"):
         archive(None, ten, str(lake), ["t"])  # type: ignore[arg-type]
     with penstock.connect(ten) as ps, pytest.raises(GroupNotFound):
@@ -158,7 +172,7 @@ def test_what_a_group_is_told_again_is_on_stable_storage(
 ) -> None:
     """Who was killed before it told the group may have been killed before it synced the table."""
     lake = tmp_path / "lake"
-    open_lake(str(lake / "t")).commit(TableChange(SCHEMA, topic="t", ends={0: 10}))
+    open_lake(str(lake / "t")).commit(TableChange(SCHEMA, topic=mark(ten), ends={0: 10}))
     synced, sync = [], os.fsync
 
     def noted(fd: int) -> None:
@@ -178,28 +192,51 @@ def test_a_round_that_was_cut_short_wants_the_schema_that_it_had(ten: str, tmp_p
     lake = tmp_path / "lake"
     numbers, texts = [Field("n", "int", True)], [Field("n", "string", False)]
     bad = open_lake(str(lake / "t.bad"))
-    bad.commit(TableChange(SCHEMA, topic="t", ends={0: 4}, rules=_number_of(numbers)))
+    bad.commit(TableChange(SCHEMA, topic=mark(ten), ends={0: 4}, rules=number_of_fields(numbers)))
     for fields in ([], texts):
         with pytest.raises(InvalidInput, match="with the same schema once more"):
             work(ten, lake, fields=fields).plan("t")
     job, parts = work(ten, lake, fields=numbers).plan("t")
     assert parts == [Range("t", 0, 0, 4)]
-    assert job.rules == _number_of(numbers)
+    assert job.rules == number_of_fields(numbers)
+
+
+def test_a_round_that_was_cut_short_goes_on_with_the_version_that_was_the_newest_then(
+    ten: str, tmp_path: Path
+) -> None:
+    closed = {"type": "object", "additionalProperties": False}
+    with penstock.connect(ten) as ps:
+        first = ps.schemas.register("t-value", {**closed, "properties": {}})
+    registered = ValueFormat(kind="json", subject="")
+    lake = tmp_path / "lake"
+    rules = work(ten, lake, registered=registered).plan("t")[0].rules
+    assert rules is not None
+    assert reader_of(rules) == first.id
+    bad = open_lake(str(lake / "t.bad"))
+    bad.commit(TableChange(SCHEMA, topic=mark(ten), ends={0: 4}, rules=rules))
+    with penstock.connect(ten) as ps:
+        ps.schemas.register("t-value", {**closed, "properties": {"n": {"type": "integer"}}})
+    assert work(ten, lake, registered=registered).plan("t")[0].rules == rules
+    with pytest.raises(InvalidInput, match="with the same schema once more"):
+        work(ten, lake, registered=ValueFormat(kind="json", subject=""), values_as="struct").plan(
+            "t"
+        )
 
 
 def test_a_round_that_was_cut_short_and_then_dropped_can_be_passed_over(
     ten: str, tmp_path: Path
 ) -> None:
     lake, numbers = tmp_path / "lake", [Field("n", "int", True)]
-    open_lake(str(lake / "t")).commit(TableChange(SCHEMA, topic="t", ends={0: 2}))
-    open_lake(str(lake / "t.bad")).commit(TableChange(SCHEMA, topic="t", ends={0: 5}))
+    topic = mark(ten)
+    open_lake(str(lake / "t")).commit(TableChange(SCHEMA, topic=topic, ends={0: 2}))
+    open_lake(str(lake / "t.bad")).commit(TableChange(SCHEMA, topic=topic, ends={0: 5}))
     with penstock.connect(ten) as ps:
         broker_of(ps).topic(ps._name("t")).partition(0).trim_to(7)
     job, parts = work(ten, lake, fields=numbers, fail_on_data_loss=False).plan("t")
     assert parts == [Range("t", 0, 7, 10)]
     LakeWriter(job, StructType([StructField("offset", LongType())])).commit([])
     for table in (job.table, job.bad_table):
-        assert open_lake(table).archived("t", [0]) == {0: 10}
+        assert archived(open_lake(table), topic, [0]) == {0: 10}
 
 
 def test_a_place_is_a_folder_or_a_url() -> None:

@@ -229,3 +229,19 @@ def test_filters_on_time_are_left_to_spark_too_and_need_not_be_in_order(
     ]
     assert list(made.pushFilters(wanted)) == wanted
     assert [row["offset"] for row in rows_of(made, made.partitions())] == [1, 2]
+
+
+def test_many_small_partitions_are_read_by_few_tasks(
+    folder: str, ps: Client, durable: Callable[[], None]
+) -> None:
+    ps.create_topic("wide", partitions=40)
+    for number in range(40):
+        ps.publish_batch("wide", [f"{number}"] * 3, partition=number)
+    durable()
+    options = parse_read_options({"path": folder, "subscribe": "wide"})
+    reader = BatchReader(options, read_schema(False))
+    tasks = reader.partitions()
+    assert len(tasks) == 1
+    rows = rows_of(reader, tasks)
+    assert sorted(int(row["value"]) for row in rows) == sorted(list(range(40)) * 3)
+    assert all(int(row["value"]) == row["partition"] for row in rows)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log.reader import Int64s
-from penstock.spark.bounds import Range, cut, limited_by_bytes, limited_by_count
+from penstock.spark.bounds import Range, cut, cut_to_tasks, limited_by_bytes, limited_by_count
 
 
 class Even:
@@ -75,3 +75,21 @@ def test_a_small_limit_still_gets_on_everywhere(limit: int) -> None:
     ranges = [Range("t", p, 10, 10 + 10**p) for p in range(4)]
     for part in [*limited_by_count(ranges, limit), *limited_by_bytes(ranges, PLACE, limit)]:
         assert part.start < part.end <= 10 + 10**part.partition
+
+
+class Thousand:
+    """Every message is a thousand bytes long."""
+
+    def marks(self, topic: str, partition: int, start: int, end: int) -> tuple[Int64s, Int64s]:
+        return np.array([start, end]), np.array([0, (end - start) * 1000])
+
+
+def test_many_small_ranges_are_few_tasks() -> None:
+    small = [Range("t", number, 0, 40) for number in range(200)]
+    large = Range("t", 999, 0, 100_000)
+    tasks = cut_to_tasks([*small, large], Thousand(), 32 << 20, None)
+    assert len(tasks) == 3 + 1  # of the large one, and of eight megabytes
+    assert sorted(part for task in tasks for part in task)[:200] == small
+    assert len(cut_to_tasks(small[:8], Thousand(), 32 << 20, None)) == 8
+    assert len(cut_to_tasks(small, Thousand(), 32 << 20, 50)) == 50
+    assert len(cut_to_tasks(small, Thousand(), 32 << 20, 200)) == 200

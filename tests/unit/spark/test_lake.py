@@ -12,13 +12,14 @@ from typing import Any, get_args
 import deltalake
 import msgspec
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DateType,
+    IntegerType,
     LongType,
     StringType,
     StructField,
@@ -30,7 +31,15 @@ from penstock.errors import InvalidInput, LakeConflict
 from penstock.spark.delta_lake import DeltaLake
 from penstock.spark.lake import LakeFormat, found_lake, open_lake, remove_garbage
 from penstock.spark.lake_sink import LakeJob, LakeWriter
-from penstock.spark.lake_table import LakeFile, TableChange, new_file_name
+from penstock.spark.lake_table import (
+    LakeFile,
+    TableChange,
+    archived,
+    mark_of,
+    new_file_name,
+    number_of_files,
+    rules_of,
+)
 from tests.unit.spark.crashing import die_at
 
 SCHEMA = StructType(
@@ -107,7 +116,10 @@ def offsets_in(table: Path, kind: LakeFormat) -> list[int]:
     if kind == "delta":
         found = deltalake.DeltaTable(str(table)).to_pyarrow_table()
     else:
-        found = ds.dataset(str(table), format="parquet", partitioning="hive").to_table()
+        catalog = SqlCatalog("penstock", uri=f"sqlite:///{table}/catalog.db")
+        ((lake,),) = catalog.list_namespaces()
+        (name,) = catalog.list_tables(lake)
+        found = catalog.load_table(name).scan().to_arrow()
     return sorted(found.column("offset").to_pylist())
 
 
@@ -121,10 +133,10 @@ def test_a_table_has_each_row_once_and_knows_how_far_it_is(
     table = tmp_path / "t"
     with pytest.raises(InvalidInput, match="no lake table"):
         found_lake(str(table))
-    assert open_lake(str(table), kind).archived("t", [0])[0] is None
+    assert archived(open_lake(str(table), kind), "t", [0])[0] is None
     write(table, kind, None, 100)
     write(table, kind, 100, 150)
-    assert found_lake(str(table)).archived("t", [0])[0] == 150
+    assert archived(found_lake(str(table)), "t", [0])[0] == 150
     assert offsets_in(table, kind) == good(150)
     assert offsets_in(tmp_path / "bad", kind) == [o for o in range(150) if o % 10 == 0]
     dates = {os.path.dirname(f.path) for f in found_lake(str(table)).files()}
@@ -150,7 +162,7 @@ def test_a_commit_says_how_many_rows_were_found(tmp_path: Path, kind: LakeFormat
     wanted = msgspec.structs.replace(job(tmp_path / "t", kind, None, 100), counted=str(counted))
     writer = LakeWriter(wanted, SCHEMA)
     writer.commit([writer.write(rows(0, 100, task=0)), writer.write(rows(20, 100, task=1)), None])
-    assert counted.read_text() == "90"
+    assert counted.read_text() == "90 10"
 
 
 def test_a_second_pipeline_is_refused(tmp_path: Path, kind: LakeFormat) -> None:
@@ -160,7 +172,7 @@ def test_a_second_pipeline_is_refused(tmp_path: Path, kind: LakeFormat) -> None:
         write(table, kind, 50, 120)
     write(table, kind, 100, 120)
     stale = open_lake(str(table), kind)
-    assert stale.archived("t", [0])[0] == 120
+    assert archived(stale, "t", [0])[0] == 120
     assert offsets_in(table, kind) == good(120)
 
 
@@ -168,7 +180,7 @@ def test_bad_rows_that_are_there_are_not_written_again(tmp_path: Path, kind: Lak
     table = tmp_path / "t"
     write(table, kind, None, 100)
     bad = open_lake(str(tmp_path / "bad"), kind)
-    assert bad.archived("t", [0])[0] == 100
+    assert archived(bad, "t", [0])[0] == 100
     bad.commit(TableChange(pa.schema([("offset", pa.int64())]), topic="t", ends={0: 110}))
     with pytest.raises(LakeConflict, match="another pipeline"):
         write(table, kind, 100, 120)
@@ -179,31 +191,43 @@ def test_of_two_that_make_a_table_one_is_refused(tmp_path: Path, kind: LakeForma
     """Each has seen that there is none, and has all the rows that it found."""
     table = tmp_path / "t"
     one, other, elsewhere = (open_lake(str(table), kind) for _ in range(3))
-    assert one.archived("t", [0]) == other.archived("t", [0]) == {0: None}
-    assert elsewhere.archived("t", [1]) == {1: None}
+    assert archived(one, "t", [0]) == archived(other, "t", [0]) == {0: None}
+    assert archived(elsewhere, "t", [1]) == {1: None}
     schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
     one.commit(
-        TableChange(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 9)], (), "t", {0: 9})
+        TableChange(
+            schema,
+            [LakeFile(new_file_name("2026-01-01"), {"date": "2026-01-01"}, 1, 9)],
+            (),
+            "t",
+            {0: 9},
+        )
     )
     with pytest.raises(LakeConflict):
         other.commit(
-            TableChange(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 9)], (), "t", {0: 9})
+            TableChange(
+                schema,
+                [LakeFile(new_file_name("2026-01-01"), {"date": "2026-01-01"}, 1, 9)],
+                (),
+                "t",
+                {0: 9},
+            )
         )
     elsewhere.commit(TableChange(schema, topic="t", ends={1: 5}))
     assert [f.rows for f in open_lake(str(table), kind).files()] == [9]
-    assert open_lake(str(table), kind).archived("t", [0, 1]) == {0: 9, 1: 5}
+    assert archived(open_lake(str(table), kind), "t", [0, 1]) == {0: 9, 1: 5}
 
 
 def test_of_two_commits_at_the_same_time_one_is_refused(tmp_path: Path, kind: LakeFormat) -> None:
     table = tmp_path / "t"
     write(table, kind, None, 100)
     one, other = (open_lake(str(table), kind) for _ in range(2))
-    assert one.archived("t", [0])[0] == other.archived("t", [0])[0] == 100
+    assert archived(one, "t", [0])[0] == archived(other, "t", [0])[0] == 100
     schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
     one.commit(TableChange(schema, topic="t", ends={0: 110}))
     with pytest.raises(LakeConflict):
         other.commit(TableChange(schema, topic="t", ends={0: 120}))
-    assert open_lake(str(table), kind).archived("t", [0])[0] == 110
+    assert archived(open_lake(str(table), kind), "t", [0])[0] == 110
 
 
 def test_commits_at_the_same_time_that_do_not_touch_each_other_both_succeed(
@@ -214,14 +238,18 @@ def test_commits_at_the_same_time_that_do_not_touch_each_other_both_succeed(
     write(table, kind, None, 100)
     archive, compaction, late = (open_lake(str(table), kind) for _ in range(3))
     schema = pa.schema([("value", pa.binary()), ("offset", pa.int64())])
-    assert archive.archived("t", [0]) == {0: 100}
+    assert archived(archive, "t", [0]) == {0: 100}
     old = [f.path for f in compaction.files()]
     assert late.files()
-    compaction.commit(TableChange(schema, [LakeFile(new_file_name("2026-01-01"), "", 1, 90)], old))
+    compaction.commit(
+        TableChange(
+            schema, [LakeFile(new_file_name("2026-01-01"), {"date": "2026-01-01"}, 1, 90)], old
+        )
+    )
     archive.commit(TableChange(schema, topic="t", ends={0: 110}))
     with pytest.raises(LakeConflict):
         late.commit(TableChange(schema, removed=old))
-    assert open_lake(str(table), kind).archived("t", [0]) == {0: 110}
+    assert archived(open_lake(str(table), kind), "t", [0]) == {0: 110}
     assert [f.rows for f in open_lake(str(table), kind).files()] == [90]
 
 
@@ -234,13 +262,13 @@ def test_how_far_a_table_is_is_said_of_one_moment(
     mine, other = (open_lake(str(table), kind) for _ in range(2))
     mine.commit(TableChange(schema, topic="t", ends={0: 10, 1: 10}))
 
-    def partitions() -> Iterator[int]:
-        yield 0
-        other.archived("t", [0])
+    def names() -> Iterator[str]:
+        yield mark_of("t", 0)
+        archived(other, "t", [0])
         other.commit(TableChange(schema, topic="t", ends={0: 20}))
-        yield 1
+        yield mark_of("t", 1)
 
-    assert mine.archived("t", partitions()) == {0: 10, 1: 10}
+    assert list(mine.marks(names()).values()) == [10, 10]
     with pytest.raises(LakeConflict):
         mine.commit(TableChange(schema, topic="t", ends={0: 15, 1: 15}))
 
@@ -261,22 +289,22 @@ def test_what_a_table_says_it_has_is_on_stable_storage(
     """Retention drops messages from the log on the word of the table."""
     table = tmp_path / "t"
     write(table, kind, None, 100)
-    staged = Path(open_lake(str(table), kind).staged_folder())
     for file in found_lake(str(table)).files():
-        assert str(staged / file.path) in synced
-        assert str((staged / file.path).parent) in synced
-    (commit,) = table.glob("*/00000000000000000000.json")
-    assert str(commit.parent) in synced
-    if kind == "delta":  # a Parquet commit is synced under another name
-        assert str(commit) in synced
-        write(table, kind, 100, 150)
-        assert str(commit.with_name("00000000000000000001.json")) in synced
+        assert str(table / file.path) in synced
+        assert str((table / file.path).parent) in synced
+    before = {*table.glob("_delta_log/*"), *table.glob("metadata/*")}
+    write(table, kind, 100, 150)
+    after = {*table.glob("_delta_log/*"), *table.glob("metadata/*")}
+    assert before < after
+    assert {str(path) for path in after} <= synced
+    assert {str(path.parent) for path in after} <= synced
 
 
 def test_a_commit_whose_writer_was_killed_before_it_synced_it_is_synced_by_the_next(
-    tmp_path: Path, kind: LakeFormat, synced: set[str]
+    tmp_path: Path, synced: set[str]
 ) -> None:
-    table = tmp_path / "t"
+    """Of Delta; a catalog names what was synced before."""
+    table, kind = tmp_path / "t", "delta"
     write(table, kind, None, 100)
     commits = [*tmp_path.glob("*/*/00000000000000000000.json")]
     assert len(commits) == 2
@@ -284,7 +312,7 @@ def test_a_commit_whose_writer_was_killed_before_it_synced_it_is_synced_by_the_n
     def check() -> None:
         for commit in commits:
             assert str(commit.parent) in synced
-            assert kind == "parquet" or str(commit) in synced
+            assert str(commit) in synced
         synced.clear()
 
     synced.clear()  # as if the one who wrote it had not got to that
@@ -319,11 +347,11 @@ def test_files_that_the_driver_does_not_see_are_not_committed(
     table = tmp_path / "t"
     writer = LakeWriter(job(table, kind, None, 100), SCHEMA)
     messages = [writer.write(rows(0, 100, task)) for task in range(2)]
-    os.unlink(os.path.join(open_lake(str(table), kind).staged_folder(), messages[1].good[0].path))
+    os.unlink(table / messages[1].good[0].path)
     with pytest.raises(InvalidInput, match="the driver does not see it"):
         writer.commit(messages)
     for each in (table, tmp_path / "bad"):
-        assert open_lake(str(each), kind).archived("t", [0]) == {0: None}
+        assert archived(open_lake(str(each), kind), "t", [0]) == {0: None}
 
 
 def test_a_round_that_was_cut_short_is_not_finished_by_other_rules(
@@ -333,20 +361,20 @@ def test_a_round_that_was_cut_short_is_not_finished_by_other_rules(
     table = tmp_path / "t"
     bad, schema = open_lake(str(tmp_path / "bad"), kind), pa.schema([("offset", pa.int64())])
     bad.commit(TableChange(schema, topic="t", ends={0: 100}, rules=1))
-    assert (bad.rules("t"), bad.rules("other")) == (1, None)
+    assert (rules_of(bad, "t"), rules_of(bad, "other")) == (1, None)
     for rules, refused in ((2, True), (1, False)):
         writer = LakeWriter(job(table, kind, None, 100, rules), SCHEMA)
         messages = [writer.write(rows(0, 100, task)) for task in range(2)]
         if refused:
             with pytest.raises(InvalidInput, match="with the same schema once more"):
                 writer.commit(messages)
-            assert open_lake(str(table), kind).archived("t", [0]) == {0: None}
+            assert archived(open_lake(str(table), kind), "t", [0]) == {0: None}
         else:
             writer.commit(messages)
     assert offsets_in(table, kind) == good(100)
     writer = LakeWriter(job(table, kind, 100, 120, rules=2), SCHEMA)  # the next round may
     writer.commit([writer.write(rows(100, 120))])
-    assert bad.rules("t") == 2
+    assert rules_of(bad, "t") == 2
 
 
 def test_a_disk_that_fails_to_sync_fails_the_task(
@@ -398,14 +426,27 @@ def test_files_are_replaced_at_once(tmp_path: Path, kind: LakeFormat) -> None:
     writer.commit([writer.write(iter([again]))])
     assert offsets_in(table, kind) == good(100)
     assert not set(old) & {f.path for f in found_lake(str(table)).files()}
-    assert found_lake(str(table)).archived("t", [0])[0] == 100
+    assert archived(found_lake(str(table)), "t", [0])[0] == 100
+
+
+def test_a_table_keeps_which_files_a_compaction_has_left(tmp_path: Path, kind: LakeFormat) -> None:
+    """So that the next one has nothing to do."""
+    table = tmp_path / "t"
+    write(table, kind, None, 100)
+    lake = found_lake(str(table))
+    old = [f.path for f in lake.files()]
+    given = LakeJob(table=str(table), format=kind, removed=old, compacted="done")
+    (some,) = rows(1, 20)
+    writer = LakeWriter(given, SCHEMA)
+    writer.commit([writer.write(iter([some]))])
+    assert lake.marks(["done"]) == {"done": number_of_files(lake.files())}
 
 
 def test_a_table_of_the_other_kind_is_not_written_to(tmp_path: Path, kind: LakeFormat) -> None:
     table = tmp_path / "t"
     write(table, kind, None, 100)
-    other: LakeFormat = "parquet" if kind == "delta" else "delta"
-    with pytest.raises(InvalidInput, match=f"is a {kind} table"):
+    other: LakeFormat = "iceberg" if kind == "delta" else "delta"
+    with pytest.raises(InvalidInput, match=f"is a table of {kind}"):
         open_lake(str(table), other)
 
 
@@ -458,58 +499,127 @@ def test_files_of_a_table_below_another_are_not_its_garbage(
     assert remove_garbage(found_lake(str(tmp_path / "a" / "b")), older_s=0) == 6
 
 
-def test_garbage_is_looked_for_while_a_commit_moves_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_readers_of_an_older_version_need_is_not_garbage_yet(
+    tmp_path: Path, kind: LakeFormat
 ) -> None:
     table = tmp_path / "t"
-    write(table, "parquet", None, 100)
-    writer = LakeWriter(job(table, "parquet", 100, 150), SCHEMA)
-    messages = [writer.write(rows(100, 150, task)) for task in range(2)]
-    age_of = os.path.getmtime
-
-    def late(path: str) -> float:
-        monkeypatch.setattr(os.path, "getmtime", age_of)
-        writer.commit(messages)
-        return age_of(path)
-
-    monkeypatch.setattr(os.path, "getmtime", late)
-    assert remove_garbage(open_lake(str(table), "parquet"), older_s=0) == 0
-    assert offsets_in(table, "parquet") == good(150)
-
-
-def test_what_readers_of_an_older_version_need_is_not_garbage_yet(tmp_path: Path) -> None:
-    table = tmp_path / "t"
-    write(table, "delta", None, 100)
+    write(table, kind, None, 100)
     lake = found_lake(str(table))
     old = lake.files()
     for each in old:
         os.utime(table / each.path, (0, 0))  # archived long ago, replaced just now
     lake.commit(TableChange(pa.schema([("offset", pa.int64())]), removed=[f.path for f in old]))
     assert remove_garbage(lake) == 0
-    before = deltalake.DeltaTable(str(table), version=0).to_pyarrow_table()
-    assert len(before) == 90
+    if kind == "delta":
+        before = deltalake.DeltaTable(str(table), version=0).to_pyarrow_table()
+        assert len(before) == 90
     assert remove_garbage(lake, older_s=0) == len(old)
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.torture)])
-def test_a_parquet_commit_that_is_killed_anywhere_is_whole_or_not_there(
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.torture)])
+def test_an_iceberg_commit_that_is_killed_anywhere_is_whole_or_not_there(
     tmp_path: Path, stride: int
 ) -> None:
     """Delta's commits are one rename of its own library, which a kill cannot split."""
     crashes = 0
     for step in count(0, stride):
         table = tmp_path / str(step) / "t"
-        write(table, "parquet", None, 50)
-        crashed = die_at(step, lambda table=table: write(table, "parquet", 50, 100))
-        lake = open_lake(str(table), "parquet")
-        at = lake.archived("t", [0])[0]
+        write(table, "iceberg", None, 50)
+        crashed = die_at(step, lambda table=table: write(table, "iceberg", 50, 100))
+        at = archived(open_lake(str(table), "iceberg"), "t", [0])[0]
         assert at in (50, 100)
-        assert offsets_in(table, "parquet") == good(at or 0)
+        assert offsets_in(table, "iceberg") == good(at or 0)
         if at == 50:  # an archive does nothing again that the table has
-            write(table, "parquet", 50, 100)
-        assert offsets_in(table, "parquet") == good(100)
-        assert offsets_in(table.parent / "bad", "parquet") == list(range(0, 100, 10))
+            write(table, "iceberg", 50, 100)
+        assert offsets_in(table, "iceberg") == good(100)
+        assert offsets_in(table.parent / "bad", "iceberg") == list(range(0, 100, 10))
         crashes += crashed
         if not crashed:
             break
     assert crashes * stride > 10
+
+
+def test_delta_columns_get_nested_fields_and_take_narrower_numbers(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    write(table, "delta", None, 100)
+    lake = open_lake(str(table))
+    for kind, city in (
+        (pa.int64(), [("name", pa.string())]),
+        (pa.int32(), [("name", pa.string()), ("zip", pa.string())]),
+        (pa.int64(), [("zip", pa.string())]),
+    ):
+        lake.make_room_for(pa.schema([("n", kind), ("cities", pa.list_(pa.struct(city)))]))
+    schema = open_lake(str(table)).schema()
+    assert schema.field("n").type == pa.int64()
+    inside = schema.field("cities").type.value_type
+    assert [each.name for each in inside] == ["name", "zip"]
+    for kind in (pa.list_(pa.struct([("zip", pa.int32())])), pa.string()):
+        with pytest.raises(InvalidInput, match="keep the type"):
+            lake.make_room_for(pa.schema([("cities", kind)]))
+    assert offsets_in(table, "delta") == good(100)
+
+
+def test_a_delta_table_is_rewritten_with_a_wider_column_in_one_commit(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    narrow = [StructField("n", IntegerType()) if f.name == "value" else f for f in SCHEMA.fields]
+
+    def some(offsets: range) -> Iterator[pa.RecordBatch]:
+        (made,) = rows(offsets.start, offsets.stop)
+        yield made.set_column(0, "n", pa.array(made["offset"].to_pylist(), pa.int32()))
+
+    def write_some(offsets: range) -> None:
+        given = LakeJob(
+            table=str(table), topic="t", starts={0: offsets.start}, ends={0: offsets.stop}
+        )
+        writer = LakeWriter(given, StructType(narrow))
+        writer.commit([writer.write(some(offsets))])
+
+    first = LakeJob(table=str(table), topic="t", ends={0: 20})
+    writer = LakeWriter(first, StructType(narrow))
+    writer.commit([writer.write(some(range(20)))])
+    old = [file.path for file in found_lake(str(table)).files()]
+    wide = [StructField("n", LongType()) if f.name == "n" else f for f in narrow]
+    again = LakeWriter(
+        LakeJob(table=str(table), removed=old, rewrites=True),
+        StructType([f for f in wide if f.name != "_bad"]),
+    )
+    messages = [again.write(some(range(20)))]
+    write_some(range(20, 30))  # an archive goes on meanwhile
+    with pytest.raises(LakeConflict, match="written to it meanwhile"):
+        again.commit(messages)
+    lake = found_lake(str(table))
+    again = LakeWriter(
+        LakeJob(table=str(table), removed=[file.path for file in lake.files()], rewrites=True),
+        StructType([f for f in wide if f.name != "_bad"]),
+    )
+    again.commit([again.write(some(range(30)))])
+    assert lake.schema().field("n").type == pa.int64()
+    assert offsets_in(table, "delta") == list(range(0, 30, 2))
+    assert archived(lake, "t", [0]) == {0: 30}
+    assert [file.incarnation for file in lake.files()] == [""] * 3
+    lake.make_room_for(pa.schema([("x", pa.int32())]))
+    with pytest.raises(InvalidInput, match="--widen"):
+        lake.make_room_for(pa.schema([("x", pa.int64())]))
+
+
+def test_iceberg_columns_get_wider_types_and_nested_fields(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    write(table, "iceberg", None, 100)
+    lake = open_lake(str(table), "iceberg")
+    for kind, city in (
+        (pa.int32(), [("name", pa.string())]),
+        (pa.int64(), [("name", pa.string()), ("zip", pa.string())]),
+        (pa.int32(), [("zip", pa.string())]),  # is no step back
+    ):
+        lake.make_room_for(pa.schema([("n", kind), ("city", pa.struct(city))]))
+    schema = open_lake(str(table), "iceberg").schema()
+    assert schema.field("n").type == pa.int64()
+    assert [each.name for each in schema.field("city").type] == ["name", "zip"]
+    assert offsets_in(table, "iceberg") == good(100)
+
+
+def test_a_table_of_parquet_of_an_earlier_version_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "t" / "_penstock").mkdir(parents=True)
+    for opened in (open_lake, found_lake):
+        with pytest.raises(InvalidInput, match="earlier version"):
+            opened(str(tmp_path / "t"))

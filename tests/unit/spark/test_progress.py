@@ -11,6 +11,7 @@ import penstock
 from penstock.client.client import Client
 from penstock.spark.options import Target
 from penstock.spark.progress import commit_progress, leave_progress
+from penstock.spark.query_progress import source_progress
 from tests.inside import broker_of
 
 
@@ -105,3 +106,21 @@ def test_retention_waits_for_the_groups_that_the_topic_names(folder: str, orders
     assert other == 0
     leave_progress(folder, "lake", {"orders": {0: 100, 1: 100}})
     assert min(starts()) > 40
+
+
+def test_the_progress_of_a_query_says_how_far_behind_it_is() -> None:
+    topics = {"orders": "1", "returns": "2"}
+    told = {
+        "sources": [
+            {"description": "FileSource", "endOffset": {"logOffset": 1}},
+            {
+                "numInputRows": 7,
+                "endOffset": {"orders": {"0": 5}, "returns": {"0": 1}, "#topics": topics},
+                "latestOffset": '{"orders": {"0": 9, "1": 2}, "returns": {"0": 1}}',
+            },
+        ]
+    }
+    (found,) = source_progress(told)
+    assert found.behind == {"orders": 6, "returns": 0}
+    assert str(found) == "penstock: orders, returns: 7 rows, 6 messages behind"
+    assert source_progress(None) == []

@@ -375,3 +375,12 @@ def test_a_folder_that_a_program_has_for_itself_cannot_be_written_to(
     with pytest.raises(InvalidInput, match="is no data folder"), connected(Target(path=str(other))):
         pass
     assert os.listdir(other) == []
+
+
+def test_a_sink_id_with_another_checkpoint_is_refused(out: str) -> None:
+    """Its batches begin with number 0 again, and would be left out as published."""
+    staging = Staging(os.path.join(out, "spark"), "totals")
+    staging.check_query("one")
+    staging.check_query("one")
+    with pytest.raises(InvalidInput, match="is that of query one, with another checkpoint"):
+        staging.check_query("two")

@@ -29,10 +29,3 @@ def test_a_stream_has_no_end(option: str) -> None:
     with pytest.raises(InvalidInput, match=f"{option} is for batch reads"):
         source(**{option: text}).streamReader(SCHEMA)
     source(**{option: text}).reader(SCHEMA)
-
-
-def test_a_stream_begins_in_the_log() -> None:
-    both = {"tier": "lake+log", "lake": "lake"}
-    with pytest.raises(InvalidInput, match=r"tier=lake\+log is for batch reads"):
-        source(**both).streamReader(SCHEMA)
-    source(**both).reader(SCHEMA)

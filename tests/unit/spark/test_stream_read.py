@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from penstock.client.client import Client
-from penstock.errors import DataLost, InvalidInput
+from penstock.errors import DataLost, InvalidInput, Unavailable
+from penstock.spark import patience
 from penstock.spark.columns import read_schema
+from penstock.spark.folder import DataFolder
 from penstock.spark.options import parse_read_options
 from penstock.spark.stream_read import MicroBatchReader
 from tests.inside import broker_of
@@ -23,8 +25,9 @@ Sync = Callable[[], None]
 class Query:
     """Plays Spark: what it keeps in a checkpoint is the text of offsets, and nothing else."""
 
-    def __init__(self, folder: str, log: list[str] | None = None, **options: str) -> None:
-        given = parse_read_options({"path": folder, "subscribe": "orders", **options})
+    def __init__(self, place: str, log: list[str] | None = None, **options: str) -> None:
+        where = {"url" if "://" in place else "path": place}
+        given = parse_read_options({**where, "subscribe": "orders", **options})
         self.reader = MicroBatchReader(given, read_schema(given.include_headers))
         self.log = [] if log is None else log
         self.limit = self.reader.getDefaultReadLimit()
@@ -207,7 +210,7 @@ def test_a_topic_that_was_made_anew_is_another_one(
     orders.create_topic("orders", partitions=2)
     publish(orders, "new")
     durable()
-    with pytest.raises(DataLost, match="it is another one"):
+    with pytest.raises(DataLost, match="deleted and made again"):
         query.plan()
     careless = Query(folder, query.log, failOnDataLoss="false")
     assert list(careless.batches()) == [["new"]]
@@ -239,3 +242,82 @@ def test_progress_is_told_to_the_group_when_a_batch_is_done(
 def test_a_group_cannot_have_any_name(folder: str, orders: Client) -> None:
     with pytest.raises(InvalidInput, match="group name"):
         Query(folder, group="../../etc")
+
+
+def test_bytes_limit_a_batch_also_within_one_long_frame(
+    folder: str, orders: Client, durable: Sync
+) -> None:
+    orders.publish_batch("orders", [f"{number:01000d}" for number in range(1000)], partition=0)
+    durable()
+    query = Query(folder, startingOffsets="earliest", maxBytesPerTrigger="100k")
+    sizes = [len(batch) for batch in query.batches()]
+    assert sum(sizes) == 1000
+    assert max(sizes[:-1]) - min(sizes[:-1]) <= 10, sizes
+
+
+def test_a_batch_waits_for_so_many_messages_but_not_for_ever(
+    folder: str, orders: Client, durable: Sync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = {"minOffsetsPerTrigger": "3", "maxTriggerDelay": "1h"}
+    query = Query(folder, startingOffsets="earliest", **waits)
+    publish(orders, "first")
+    durable()
+    assert list(query.batches()) == [["first"]]
+    publish(orders, "a", "b")
+    durable()
+    assert list(query.batches()) == []
+    publish(orders, "c", partition=1)
+    durable()
+    assert list(query.batches()) == [["a", "b", "c"]]
+    publish(orders, "d")
+    durable()
+    assert list(query.batches()) == []
+    query.reader._next_trigger_s -= 3600
+    assert list(query.batches()) == [["d"]]
+    publish(orders, "e")
+    durable()
+    query.reader.prepareForTriggerAvailableNow()
+    assert list(query.batches()) == [["e"]]
+
+
+def test_a_time_behind_the_last_message_is_the_end_or_an_error(
+    folder: str, orders: Client, durable: Sync
+) -> None:
+    publish(orders, "a")
+    durable()
+    late = {"startingTimestamp": "2100-01-01T00:00:00Z"}
+    assert list(Query(folder, **late).batches()) == [[]]
+    with pytest.raises(InvalidInput, match="no message at or after"):
+        Query(folder, **late, startingOffsetsByTimestampStrategy="error").plan()
+    with pytest.raises(InvalidInput, match="error or latest"):
+        Query(folder, **late, startingOffsetsByTimestampStrategy="x")
+
+
+def test_what_is_away_for_a_while_does_not_end_a_query(
+    folder: str, orders: Client, durable: Sync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(orders, "a")
+    durable()
+    query = Query(folder, startingOffsets="earliest", patience="1m")
+    assert list(query.batches()) == [["a"]]
+    publish(orders, "b")
+    durable()
+    seen, topics = [0], DataFolder.topics
+
+    def away(self: DataFolder) -> list[str]:
+        seen[0] += 1
+        if seen[0] < 4:
+            raise Unavailable("nobody is there")
+        return topics(self)
+
+    monkeypatch.setattr(DataFolder, "topics", away)
+    monkeypatch.setattr(patience.time, "sleep", lambda seconds: None)
+    assert list(query.batches()) == [["b"]]
+    assert seen[0] >= 4
+    query = Query(folder, query.log, patience="1ms")
+    query.reader._was_there = True
+    seen[0] = -10
+    monkeypatch.undo()
+    monkeypatch.setattr(DataFolder, "topics", lambda self: (_ for _ in ()).throw(Unavailable("x")))
+    with pytest.raises(Unavailable):
+        query.plan()

@@ -4,8 +4,9 @@ Each is a function that takes a Spark session, does its work, and returns what i
 the tables and folders they write to, so each can be stopped, or killed, and run again.
 """
 
-from penstock.spark.lake import found_lake, lake_folder
-from penstock.spark.pipelines.archive import archive, as_target
+from penstock.spark.lake import found_lake
+from penstock.spark.options import lake_folder
+from penstock.spark.pipelines.archive import archive, as_target, topics_of
 from penstock.spark.pipelines.compact import compact
 from penstock.spark.pipelines.dead_letters import dead_letters
 from penstock.spark.pipelines.lake_read import read_lake
@@ -24,4 +25,5 @@ __all__ = [
     "replay",
     "rollup",
     "session",
+    "topics_of",
 ]

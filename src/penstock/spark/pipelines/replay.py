@@ -13,9 +13,12 @@ import msgspec
 from pyspark.sql import Observation
 from pyspark.sql.functions import expr
 
-from penstock.errors import InvalidInput
+from penstock.errors import DataLost, InvalidInput
 from penstock.log.files import DiskFiles, write_durably
+from penstock.record.schema import parse_priority
 from penstock.spark.bounds import Range
+from penstock.spark.columns import COLUMNS
+from penstock.spark.lake_table import message_column
 from penstock.spark.options import Position, Subscription, Target
 from penstock.spark.pipelines.archive import as_target, read_parts, target_options
 from penstock.spark.pipelines.lake_read import read_lake
@@ -50,6 +53,8 @@ class _Plan(msgspec.Struct, frozen=True):
     """One for a replay with an end; one that follows adds what has come since."""
     round_messages: int
     asked: dict[str, str]
+    incarnations: dict[str, str] = {}
+    """Of the topics that are read, when the first stage was planned."""
 
 
 def replay(
@@ -65,6 +70,7 @@ def replay(
     end_us: int | None = None,
     where: str = "",
     rate: float | None = None,
+    priority: str = "",
     state: str = "",
     fail_on_data_loss: bool = True,
     every_s: float | None = None,
@@ -72,7 +78,8 @@ def replay(
 ) -> Replayed:
     """Publish messages of `source` (a folder or URL, or with `lake` a table) to a topic again.
 
-    `where` is a condition in SQL on the columns of a message. `rate` is messages a second. The
+    `where` is a condition in SQL on the columns of a message. `rate` is messages a second. With
+    `priority` all have that one, and not their own: "background" comes behind live work. The
     `name` stands for this replay: run it again under the same name, and it goes on where it was
     broken off, or does nothing if it was done. Its plan is kept in the folder `state`. Messages of
     a log that retention or damage took are an error; without `fail_on_data_loss` it goes on without
@@ -97,22 +104,24 @@ def replay(
         "start": str(start_us),
         "end": str(end_us),
     }
+    if priority:
+        asked["priority"] = str(int(parse_priority(priority)))
 
-    def parts() -> list[Range]:
+    def parts() -> tuple[list[Range], dict[str, str]]:
         return _parts(spark, source, lake, from_topic, start_us, end_us)
 
     plan, resumed = _planned(folder, name, asked, parts, rate)
     done = Replayed(resumed=resumed)
     work = _Work(
         *(spark, source, lake, target, topic, name, folder, where, start_us, end_us, rate),
-        fail_on_data_loss,
+        *(asked.get("priority", "priority"), fail_on_data_loss),
     )
     try:
         while True:
             work.run(plan, done, report)
             if every_s is None:
                 return done
-            longer = _longer(plan, parts())
+            longer = _longer(plan, *parts())
             if longer == plan:
                 time.sleep(every_s)
             else:
@@ -138,6 +147,8 @@ class _Work(NamedTuple):
     start_us: int | None
     end_us: int | None
     rate: float | None
+    priority: str
+    """An expression in SQL."""
     fail_on_data_loss: bool
 
     def run(self, plan: _Plan, done: Replayed, report: Callable[[str], None]) -> None:
@@ -149,8 +160,8 @@ class _Work(NamedTuple):
             if number <= last:
                 continue
             counted = Observation()
-            frame = self.read(parts)
-            frame = _messages(frame, self.where, self.start_us, self.end_us)
+            frame = self.read(parts, plan.incarnations)
+            frame = _messages(frame, self.where, self.start_us, self.end_us, self.priority)
             options = {
                 **target_options(self.target),
                 "topic": self.topic,
@@ -170,17 +181,30 @@ class _Work(NamedTuple):
             done.seconds += time.monotonic() - began
             began, before = time.monotonic(), done.messages
 
-    def read(self, parts: list[Range]) -> DataFrame:
+    def read(self, parts: list[Range], incarnations: dict[str, str]) -> DataFrame:
         if not self.lake:
             source = self.source
             target = source if isinstance(source, Target) else as_target(source)
-            return read_parts(self.spark, target, parts, fail_on_data_loss=self.fail_on_data_loss)
+            return read_parts(
+                *(self.spark, target, parts),
+                fail_on_data_loss=self.fail_on_data_loss,
+                incarnations=incarnations,
+            )
         wanted = " or ".join(
             f"(topic = '{p.topic}' and partition = {p.partition} and offset >= {p.start} "
             f"and offset < {p.end})"
             for p in parts
         )
-        return read_lake(self.spark, str(self.source)).where(wanted)
+        return _of_lake(self.spark, str(self.source)).where(wanted)
+
+
+def _of_lake(spark: SparkSession, table: str) -> DataFrame:
+    """With fields of values that have a column of a message's name as `value_...`."""
+    frame = read_lake(spark, table)
+    aside = [name for name in COLUMNS if message_column(name, frame.columns) != name]
+    names = {name: f"value_{name}" for name in aside}
+    frame = frame.withColumnsRenamed(names)
+    return frame.withColumnsRenamed({f"message_{name}": name for name in aside})
 
 
 def _same(source: str | Target, target: Target) -> bool:
@@ -198,7 +222,7 @@ def _planned(
     folder: str,
     name: str,
     asked: dict[str, str],
-    parts: Callable[[], list[Range]],
+    parts: Callable[[], tuple[list[Range], dict[str, str]]],
     rate: float | None,
 ) -> tuple[_Plan, bool]:
     try:
@@ -206,7 +230,8 @@ def _planned(
         plan = msgspec.json.decode(data, type=_Plan)
     except FileNotFoundError:
         size = max(1, int(rate * ROUND_S)) if rate else ROUND_MESSAGES
-        plan = _Plan([parts()], min(size, ROUND_MESSAGES), asked)
+        stage, incarnations = parts()
+        plan = _Plan([stage], min(size, ROUND_MESSAGES), asked, incarnations)
         _keep(folder, name, plan)
         return plan, False
     if plan.asked != asked:
@@ -222,8 +247,14 @@ def _keep(folder: str, name: str, plan: _Plan) -> None:
     write_durably(files, os.path.join(folder, f"{name}.json"), msgspec.json.encode(plan))
 
 
-def _longer(plan: _Plan, present: list[Range]) -> _Plan:
+def _longer(plan: _Plan, present: list[Range], incarnations: dict[str, str]) -> _Plan:
     """The plan, and what there is behind the end of it."""
+    for topic, planned in plan.incarnations.items():
+        if incarnations.get(topic, planned) != planned:
+            raise DataLost(
+                f"topic {topic} was deleted and made again while this replay followed it: give "
+                "another name to one that begins with the new one"
+            )
     known = {(part.topic, part.partition): part.end for stage in plan.stages for part in stage}
     new = [
         part._replace(start=max(part.start, known.get((part.topic, part.partition), part.start)))
@@ -240,13 +271,13 @@ def _parts(
     topic: str,
     start_us: int | None,
     end_us: int | None,
-) -> list[Range]:
+) -> tuple[list[Range], dict[str, str]]:
     if lake:
-        frame = read_lake(spark, str(source))
+        frame = _of_lake(spark, str(source))
         each = frame.groupBy("topic", "partition").agg({"offset": "max"}).collect()
         firsts = frame.groupBy("topic", "partition").agg({"offset": "min"}).collect()
         starts = {(row[0], row[1]): row[2] for row in firsts}
-        return sorted(Range(r[0], r[1], starts[r[0], r[1]], r[2] + 1) for r in each)
+        return sorted(Range(r[0], r[1], starts[r[0], r[1]], r[2] + 1) for r in each), {}
     if not topic:
         raise InvalidInput("say which topic is replayed")
     target = source if isinstance(source, Target) else as_target(source)
@@ -254,7 +285,8 @@ def _parts(
         now = present(place, Subscription(topics=(topic,)))
         begin = resolve(place, now, Position("earliest" if start_us is None else start_us))
         end = resolve(place, now, Position("latest" if end_us is None else end_us))
-        return [part for part in ranges(begin, end) if part.start < part.end]
+        incarnations = {name: each.incarnation for name, each in now.items()}
+        return [part for part in ranges(begin, end) if part.start < part.end], incarnations
 
 
 def _rounds(plan: _Plan) -> Iterator[list[Range]]:
@@ -268,7 +300,9 @@ def _rounds(plan: _Plan) -> Iterator[list[Range]]:
             left = [part for part in left if part.start < part.end]
 
 
-def _messages(frame: DataFrame, where: str, start_us: int | None, end_us: int | None) -> DataFrame:
+def _messages(
+    frame: DataFrame, where: str, start_us: int | None, end_us: int | None, priority: str
+) -> DataFrame:
     if start_us is not None:
         frame = frame.where(f"unix_micros(timestamp) >= {start_us}")
     if end_us is not None:
@@ -282,6 +316,6 @@ def _messages(frame: DataFrame, where: str, start_us: int | None, end_us: int | 
     return frame.selectExpr(
         "value",
         "key",
-        "priority",
+        f"{priority} as priority",
         f"concat(coalesce(headers, array()), array({origin})) as headers",
     )

@@ -3,6 +3,7 @@ tables and a chart.
 
 <out>/per_minute/   topic, priority, minute, messages, bytes (one Parquet file)
 <out>/groups/       taken_at, topic, group, mode, priority, lag, oldest_age_s (a file a run)
+<out>/dead_letters/ taken_at, topic, group, reason, error, count (a file a run)
 <out>/latencies/    topic, group, priority, minute, kind, messages, mean_s, p50_s, p95_s, p99_s,
                     max_s (one Parquet file; see `latencies.py`)
 <out>/rollup.html   all of it as a chart that needs nothing but a browser
@@ -67,8 +68,21 @@ GROUPS = pa.schema(
 )
 """A row for all priorities together, where `priority` is null, and one for each that has any."""
 
+DEAD_LETTERS = pa.schema(
+    [
+        ("taken_at", TIMESTAMP),
+        ("topic", pa.string()),
+        ("group", pa.string()),
+        ("reason", pa.string()),
+        ("error", pa.string()),
+        ("count", pa.int64()),
+    ]
+)
+"""A row for each cause; where there are no letters, one that counts none."""
+
 RUNS_SHOWN = 240
 _OFFSETS = b"penstock.offsets"
+_INCARNATIONS = b"penstock.incarnations"
 
 
 class RolledUp(msgspec.Struct, kw_only=True):
@@ -80,6 +94,7 @@ class RolledUp(msgspec.Struct, kw_only=True):
     minutes: int = 0
     new_messages: int = 0
     groups: int = 0
+    dead_letters: int = 0
     latency_minutes: int = 0
     """In the table of latencies, of this run and those before."""
     chart: str = ""
@@ -100,42 +115,55 @@ def rollup(
     began = time.monotonic()
     done = RolledUp()
     table = os.path.join(os.path.abspath(out), "per_minute", "rollup.parquet")
-    counts, offsets = _read_table(table)
-    parts, ends = _new_parts(target, topics, offsets, done)
+    counts, offsets, counted = _read_table(table)
+    parts, ends, incarnations = _new_parts(target, topics, offsets, counted, done)
     if parts:
-        new = _count(spark, target, parts)
+        new = _count(spark, target, parts, incarnations)
         done.notes += _missing(parts, new)
         done.new_messages = sum(messages for messages, _ in new.values())
         for place, (messages, size) in new.items():
             known = counts.get(place, (0, 0))
             counts[place] = known[0] + messages, known[1] + size
-        _write_table(table, counts, ends)
+        _write_table(table, counts, ends, {**counted, **incarnations})
     done.messages = sum(messages for messages, _ in counts.values())
     done.bytes = sum(size for _, size in counts.values())
     done.minutes = len({minute for _, _, minute in counts})
     report(f"{done.new_messages:,} new messages; {done.messages:,} of {done.minutes:,} minutes")
     latencies = LatencyTable(os.path.join(os.path.abspath(out), "latencies", "rollup.parquet"))
-    groups = _ask(target, topics, latencies, done)
+    groups, letters = _ask(target, topics, latencies, done)
     done.groups = len({(row["topic"], row["group"]) for row in groups})
     done.latency_minutes = latencies.minutes
     if latencies.minutes:
         latencies.write()
-    _append(os.path.join(out, "groups"), groups)
+    done.dead_letters = sum(row["count"] for row in letters)
+    _append(os.path.join(out, "groups"), groups, GROUPS)
+    _append(os.path.join(out, "dead_letters"), letters, DEAD_LETTERS)
     done.chart = os.path.join(os.path.abspath(out), "rollup.html")
-    shown = page(_rows(counts), _history(os.path.join(out, "groups")), latencies.rows())
+    lags = [row for row in _history(os.path.join(out, "groups")) if row["priority"] is None]
+    causes = _history(os.path.join(out, "dead_letters"))
+    shown = page(_rows(counts), lags, latencies.rows(), causes)
     _write(done.chart, shown.encode())
     done.seconds = time.monotonic() - began
     return done
 
 
 def _new_parts(
-    target: Target, topics: Sequence[str], offsets: Offsets, done: RolledUp
-) -> tuple[list[Range], Offsets]:
-    """What was not counted yet, and what is counted when it is."""
+    target: Target,
+    topics: Sequence[str],
+    offsets: Offsets,
+    known: dict[str, str],
+    done: RolledUp,
+) -> tuple[list[Range], Offsets, dict[str, str]]:
+    """What was not counted yet, what is counted when it is, and which topics that are."""
+    incarnations: dict[str, str] = {}
     ends = {topic: dict(each) for topic, each in offsets.items()}
     parts = []
     with closing(open_topic_reader(target)) as place:
         for topic, each in present(place, Subscription(topics=tuple(topics))).items():
+            incarnations[topic] = each.incarnation
+            if known.get(topic, each.incarnation) != each.incarnation:
+                done.notes.append(f"{topic} was deleted and made again: the new one is counted too")
+                ends[topic] = {}
             for partition, bounds in each.items():
                 start = ends.setdefault(topic, {}).get(partition, bounds.start)
                 if start > bounds.end:
@@ -149,13 +177,17 @@ def _new_parts(
                 ends[topic][partition] = bounds.end
                 part = Range(topic, partition, max(start, bounds.start), bounds.end)
                 parts += [part] if part.start < part.end else []
-    return parts, ends
+    return parts, ends, incarnations
 
 
-def _count(spark: SparkSession, target: Target, parts: Sequence[Range]) -> Counts:
+def _count(
+    spark: SparkSession, target: Target, parts: Sequence[Range], incarnations: dict[str, str]
+) -> Counts:
     columns = ("value", "topic", "timestamp", "priority")
     # What is damaged stays so: a table that waited for it would never go on.
-    frame = read_parts(spark, target, parts, columns, fail_on_data_loss=False)
+    frame = read_parts(
+        *(spark, target, parts, columns), fail_on_data_loss=False, incarnations=incarnations
+    )
     counted = frame.selectExpr(
         "topic",
         "priority",
@@ -179,18 +211,22 @@ def _missing(parts: Sequence[Range], counts: Counts) -> Iterator[str]:
             )
 
 
-def _read_table(path: str) -> tuple[Counts, Offsets]:
+def _read_table(path: str) -> tuple[Counts, Offsets, dict[str, str]]:
     if not os.path.exists(path):
-        return {}, {}
+        return {}, {}, {}
     table = pq.read_table(path)
     offsets = msgspec.json.decode(table.schema.metadata[_OFFSETS], type=Offsets)
+    incarnations = msgspec.json.decode(
+        table.schema.metadata.get(_INCARNATIONS, b"{}"), type=dict[str, str]
+    )
     table = table.set_column(2, "minute", table["minute"].cast(TIMESTAMP).cast(pa.int64()))
     rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-    return {row[:3]: row[3:] for row in rows}, offsets
+    return {row[:3]: row[3:] for row in rows}, offsets, incarnations
 
 
-def _write_table(path: str, counts: Counts, offsets: Offsets) -> None:
-    schema = PER_MINUTE.with_metadata({_OFFSETS: msgspec.json.encode(offsets)})
+def _write_table(path: str, counts: Counts, offsets: Offsets, incarnations: dict[str, str]) -> None:
+    metadata = {_OFFSETS: offsets, _INCARNATIONS: incarnations}
+    schema = PER_MINUTE.with_metadata({n: msgspec.json.encode(v) for n, v in metadata.items()})
     _write(path, _as_parquet(pa.Table.from_pylist(_rows(counts), schema=schema)))
 
 
@@ -225,20 +261,33 @@ def _rows(counts: Counts) -> list[dict[str, Any]]:
 
 def _ask(
     target: Target, topics: Sequence[str], latencies: LatencyTable, done: RolledUp
-) -> list[dict[str, Any]]:
-    """What only the broker knows: the groups of both modes, and how long messages take."""
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What only the broker knows: the groups of both modes, the dead letters by their cause, and
+    how long messages take."""
     taken_at = datetime.now(UTC)
     try:
         with connected(target, patience_s=0) as client:
             found = [*_queue_groups(client, topics), *_stream_groups(client, topics, taken_at)]
+            letters = [*_dead_letters(client, topics)]
             latencies.update(client, topics)
     except DataFolderInUse as exc:
         done.notes.append(
             f"no lag of groups and no latencies: {exc.owner} holds {target} for itself alone"
         )
-        return []
+        return [], []
     names = ("topic", "group", "mode", "priority", "lag", "oldest_age_s")
-    return [{"taken_at": taken_at, **dict(zip(names, row, strict=True))} for row in found]
+    groups = [{"taken_at": taken_at, **dict(zip(names, row, strict=True))} for row in found]
+    return groups, [{"taken_at": taken_at, **row} for row in letters]
+
+
+def _dead_letters(client: Any, topics: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for topic in topics:
+        found = client.dead_letters(topic).groups().groups
+        for each in found:
+            names = ("group", "reason", "error", "count")
+            yield {"topic": topic, **{name: getattr(each, name) for name in names}}
+        if not found:
+            yield {"topic": topic, "group": "", "reason": "", "error": "", "count": 0}
 
 
 def _queue_groups(client: Any, topics: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -278,11 +327,11 @@ def _stream_groups(client: Any, topics: Sequence[str], now: datetime) -> Iterato
                 yield topic, name, "stream", None, sum(mine.values()), age_s
 
 
-def _append(table: str, rows: list[dict[str, Any]]) -> None:
+def _append(table: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
     _remove_unfinished(table)
     if rows:
         path = os.path.join(table, f"{time.time_ns()}.parquet")
-        _write(path, _as_parquet(pa.Table.from_pylist(rows, schema=GROUPS)))
+        _write(path, _as_parquet(pa.Table.from_pylist(rows, schema=schema)))
 
 
 def _remove_unfinished(table: str) -> None:
@@ -293,9 +342,8 @@ def _remove_unfinished(table: str) -> None:
 
 
 def _history(table: str) -> list[dict[str, Any]]:
-    """What the last runs found about groups, without the parts by priority."""
+    """What the last runs found."""
     if not os.path.isdir(table):
         return []
     names = sorted(os.listdir(table))[-RUNS_SHOWN:]
-    rows = (row for n in names for row in pq.read_table(os.path.join(table, n)).to_pylist())
-    return [row for row in rows if row["priority"] is None]
+    return [row for n in names for row in pq.read_table(os.path.join(table, n)).to_pylist()]

@@ -6,10 +6,12 @@ import logging
 import os
 import re
 import signal
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
@@ -17,26 +19,34 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from penstock.errors import InvalidInput, JavaMissing
+from penstock.errors import InvalidInput, JavaMissing, SparkFailed
 from penstock.spark.environment import prepare
 from penstock.spark.pipelines.failures import unwrapped
 
-_MASTERS = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
+_MASTERS = re.compile(
+    r"local|local\[(\*|[1-9][0-9]*)(,[0-9]+)?\]|local-cluster\[[0-9 ]+,[0-9 ]+,[0-9 ]+\]"
+    r"|spark://[^:/]+:[0-9]+(,[^:/]+:[0-9]+)*|k8s://.+|yarn"
+)
+_CONNECT_S = 5.0
 
 
 @contextmanager
-def session(master: str = "", name: str = "penstock") -> Iterator[SparkSession]:
+def session(
+    master: str = "", name: str = "penstock", conf: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[SparkSession]:
     """A session that is stopped at the end; `master` is by default all cores of this machine.
 
-    What Spark raises inside comes out as an error of Penstock's own.
+    `conf`: more settings of Spark, which come before those that are made here. What Spark raises
+    inside comes out as an error of Penstock's own.
     """
     if master and not _MASTERS.fullmatch(master):
         raise InvalidInput(
             f"the master is {master!r}; it is local[4], spark://host:7077, k8s://... or yarn"
         )
+    _check_master(master)
     prepare()
     with unwrapped(), _without_words_of_pyspark(), _without_words_of_py4j(), _own_ctrl_c():
-        spark = _started(_settings(master or "local[*]", name))
+        spark = _started(_settings(master or "local[*]", name, conf))
         try:
             yield spark
         finally:
@@ -45,7 +55,25 @@ def session(master: str = "", name: str = "penstock") -> Iterator[SparkSession]:
                 spark.stop()
 
 
-def _settings(master: str, name: str) -> SparkConf:
+def _check_master(master: str) -> None:
+    """Say at once what Spark would find out after minutes."""
+    if master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys():
+        raise InvalidInput("the master yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR to be set")
+    if not master.startswith("spark://"):
+        return
+    failed = ""
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), _CONNECT_S).close()
+        except (OSError, OverflowError) as exc:
+            failed = f"{place}: {exc}"
+        else:
+            return
+    raise SparkFailed(f"no Spark master answers at {master} ({failed}): start it, or give another")
+
+
+def _settings(master: str, name: str, conf: Mapping[str, str]) -> SparkConf:
     quiet = Path(__file__).with_name("log4j2.properties").as_uri()
     settings = SparkConf().setMaster(master).setAppName(name)
     settings.set("spark.ui.showConsoleProgress", "false")
@@ -57,7 +85,7 @@ def _settings(master: str, name: str) -> SparkConf:
         settings.set("spark.driver.bindAddress", "127.0.0.1")
         settings.set("spark.driver.host", "127.0.0.1")
         settings.set("spark.sql.shuffle.partitions", str(os.cpu_count() or 2))
-    return settings
+    return settings.setAll(list(conf.items()))
 
 
 def _started(settings: SparkConf) -> SparkSession:
