@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from penstock.broker.withheld import LETTERS_GROUP
 from penstock.delivery.queue import GRACE_US
 from penstock.model.names import TopicName
-from penstock.model.published import parse_delayed_id
 from tests.simulation.broker_model import (
     DONE,
     Fate,
@@ -247,11 +246,11 @@ class Crashes(StreamActs):
             other = found.get(name, {}).get(offset)
             if fate.place != "leased" or other is None or other.nonce != fate.nonce:
                 return fate
-            if other.deadline_ns < fate.deadline_ns:
+            if other.deadline_ns <= fate.deadline_ns:  # the same: an earlier start ended it
                 away_us = self.wall_us - fate.last_us + self.clock_was_set_us
                 if away_us < GRACE_US:
                     return fate  # stolen, unless an older state came back
-                self.counts["ended at the start"] += 1
+                self.counts["ended at the start"] += other.deadline_ns < fate.deadline_ns
                 self.has_ended_leases = True
                 return fate._replace(deadline_ns=other.deadline_ns)
             return fate
@@ -337,7 +336,7 @@ class Crashes(StreamActs):
             assert self.delaying is not None
             of, rows, _, partition = self.delaying
             require(of is topic and row in rows, f"a delayed message that nobody sent: {row}")
-            waits_in = parse_delayed_id(id_)[0]
+            waits_in = self.waits_in[id_]
             require(partition in (None, waits_in), f"{id_} is not for partition {partition}")
             topic.delayed[id_] = DelayedModel(id_, row, at_us, waits_in, FOR_GOOD)
         for each in topic.delayed.values():
@@ -395,7 +394,8 @@ class Crashes(StreamActs):
             ):
                 del topic.seen[id_]
             else:
-                topic.seen[id_] = seen._replace(since_ns=self.now_ns)
+                age_us = max(0, self.wall_us - seen.sent_us)
+                topic.seen[id_] = seen._replace(since_ns=self.now_ns - age_us * 1000)
         for (_, number), stored in topic.producers.items():
             stored[:] = [batch for batch in stored if batch.offset < ends[number]]
 

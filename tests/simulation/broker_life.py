@@ -19,6 +19,7 @@ from tests.simulation.broker_model import PartitionModel, fates_of, require
 from tests.simulation.broker_queue import Receiving
 from tests.simulation.broker_streams import STREAM_GROUPS
 from tests.simulation.broker_world import Expected, TopicModel
+from tests.simulation.checkpoints import checkpoint
 from tests.simulation.disk import SimulatedCrash
 
 PARTITIONS_MAX = 4
@@ -64,6 +65,7 @@ class BrokerLife(Crashes):
     def _acts(self):  # type: ignore[no-untyped-def]
         return [
             (self.publish, 12),
+            (self.publish_value, 6),
             (self.publish_once, 4),
             (self.publish_idempotently, 7),
             (self.delay, 5),
@@ -121,12 +123,14 @@ class BrokerLife(Crashes):
 
     def _some_settings(self) -> TopicSettings:
         rng = self.rng
+        ordered = rng.random() < 0.3
         return TopicSettings(
             partitions=rng.randint(1, 3),
             fsync=rng.choice(("always", "always", "interval", "interval", "batch", "never")),
             fsync_interval_ms=rng.choice((100, 1000)),
             fsync_batch_writes=5,
-            ordered_by_key=rng.random() < 0.3,
+            ordered_by_key=ordered,
+            fair_by=None if ordered else rng.choice((None, None, "key")),
             in_flight_max=rng.choice((None, None, 3, 10)),
             ttl_ms=rng.choice((None, None, 20_000)),
             dead_letter_expired=rng.random() < 0.5,
@@ -238,7 +242,7 @@ class BrokerLife(Crashes):
     def checkpoint(self) -> None:
         topic = self.some_topic()
         self.note(f"checkpoint {topic.name}")
-        self.broker.topic(topic.name).checkpoint()
+        checkpoint(self.broker.topic(topic.name))
         self.broker.topic(topic.name).delays.checkpoint()
         self.counts["checkpoints"] += 1
 

@@ -118,7 +118,8 @@ class Promise(NamedTuple):
     def kept(self, synced_ns: int) -> bool:
         """Whether a power cut must not take it; the committer had its last turn at `synced_ns`."""
         if self.policy == "always":
-            return self.durable is not None and self.durable.done()
+            durable = self.durable
+            return durable is not None and durable.done() and durable.exception() is None
         return self.policy == "interval" and self.at_ns + self.interval_ns <= synced_ns
 
 

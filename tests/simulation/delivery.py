@@ -42,6 +42,8 @@ class World:
             Policy(ordered_by_key=True, backoff=Backoff(first_ms=5, max_ms=20)),
             Policy(max_retries=None, backoff=Backoff(first_ms=0, max_ms=0)),
             Policy(lease_expiry_backoff=True, backoff=Backoff(first_ms=100, max_ms=1000)),
+            Policy(fair_by="key", backoff=Backoff(first_ms=5, max_ms=20)),
+            Policy(fair_by="key", max_retries=1, in_flight_max=200),
         ]
         self.lives = [
             Life(self, random.choice(policies), random) for _ in range(random.randint(1, 3))

@@ -6,6 +6,7 @@ from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING
 
+from penstock.delivery.fairness import NOISY_MIN
 from penstock.delivery.ledger import Dropped, decode, encode
 from penstock.delivery.offsets import Offsets
 from penstock.delivery.queue import GRACE_US, Decision, GroupQueue, Policy
@@ -166,6 +167,9 @@ class Life:
             ]
             assert bool(got) == bool(free and room)
             assert len(got) <= room
+        elif self.policy.fair_by:
+            assert len(got) == min(room, len(eligible - expired))
+            self.check_turns(got, eligible - expired)
         else:
             assert len(got) == min(room, len(eligible - expired))
             # New messages of a priority come in their order.
@@ -181,6 +185,25 @@ class Life:
                     if fates[o].place == "ready" and source.messages[o].priority == priority
                 ]
                 assert new_here == ready_here[: len(new_here)]
+
+    def check_turns(self, got: list[int], eligible: set[int]) -> None:
+        """Each tenant has its turn, and gets its messages in their order."""
+        source, fates = self.world.source, self.model.fates
+        ready = sorted(o for o in eligible if fates[o].place == "ready")
+        by_tenant: dict[tuple[int, int], list[int]] = {}
+        for offset in ready:
+            by_tenant.setdefault(source.messages[offset][:2], []).append(offset)
+        held = Counter(source.messages[o].key for o in self.model.placed("leased"))
+        served = Counter(source.messages[o].priority for o in got)
+        had_turns = {source.messages[o][:2] for o in got}
+        tenants = Counter(p for p, _ in {source.messages[o][:2] for o in eligible})
+        for (priority, tenant), mine in by_tenant.items():
+            new = [o for o in mine if o in got]
+            assert new == mine[: len(new)], "a later message of a tenant overtook"
+            everybody = 2 * (tenants[priority] + 2)  # one more for those of an earlier life
+            if held[tenant] < NOISY_MIN and served[priority] >= everybody:
+                assert (priority, tenant) in had_turns, "a tenant had no turn"
+                self.counts["turns"] += 1
 
     def check_starving(self, got: list[int], eligible: set[int], room: int) -> None:
         """What has waited for too long is among the next, if its lane was not served meanwhile."""

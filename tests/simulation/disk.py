@@ -344,6 +344,9 @@ class SimulatedLock:
         self._locks = locks
         self._path = path
 
+    def is_in_place(self) -> bool:
+        return True
+
     def release(self) -> None:
         self._locks.pop(self._path, None)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.delivery.fairness import NO_MESSAGE, TENANT_BITS, Marks
 from penstock.delivery.offsets import Offsets
 
 BEGINNING_US = 1_700_000_000_000_000
@@ -93,6 +94,21 @@ class MemorySource:
 
     def keys(self, offsets: Offsets) -> NDArray[np.uint64]:
         return np.array([self.messages[offset].key for offset in offsets], dtype=np.uint64)
+
+    def marks(self, start: int, end: int) -> Marks:
+        """The tenant is the key."""
+        if self._random is not None and self._random.random() < 0.3:
+            end = min(end, start + self._random.randint(1, 20))
+        return np.array([self._mark(offset) for offset in range(start, end)], np.uint16)
+
+    def known_marks(self, start: int, end: int) -> Marks:
+        if self._random is not None and self._random.random() < 0.3:
+            return np.empty(0, np.uint16)
+        return self.marks(start, end)
+
+    def _mark(self, offset: int) -> int:
+        stored = self.messages.get(offset)
+        return NO_MESSAGE if stored is None else stored.priority << TENANT_BITS | stored.key
 
     def is_expired(self, offset: int, wall_us: int) -> bool:
         expires_us = self.messages[offset].expires_us

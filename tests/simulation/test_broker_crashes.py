@@ -23,6 +23,7 @@ from penstock.model.deliveries import Delivered
 from penstock.model.names import TopicName
 from penstock.model.published import ProducerSequence
 from penstock.record.batch import Batch
+from tests.simulation.checkpoints import checkpoint
 from tests.simulation.disk import SimulatedFiles
 
 TOPIC = TopicName("default", "orders")
@@ -51,6 +52,9 @@ class Shop:
         self.clock.advance(seconds)
         self.broker.housekeep()
 
+    def checkpoint(self) -> None:
+        checkpoint(self.broker.topic(TOPIC))
+
     def letters(self) -> list[tuple[str, int]]:
         return [(each.reason, each.attempts) for each in self.broker.dead_letters(TOPIC).list(100)]
 
@@ -77,12 +81,16 @@ def run_out(shop: Shop, held: Delivered) -> None:
     shop.wait(VISIBILITY_S)
 
 
-def moments(shop: Shop, act: Callable[[], object], *, power_cut: bool) -> list[Shop]:
-    """Shops after a crash before each operation of `act`, and one after all of them."""
+def moments(
+    shop: Shop, act: Callable[[], object], *, power_cut: bool, outcomes: int = 1
+) -> list[Shop]:
+    """Shops after a crash before each operation of `act`, and one after all of them. A power cut
+    may leave this or that: so many of its outcomes are tried at each."""
     left: list[SimulatedFiles] = []
 
     def crash(kind: str, path: str) -> None:
-        left.append(shop.files.crash(Random(len(left))) if power_cut else shop.files.kill())
+        for _ in range(outcomes):
+            left.append(shop.files.crash(Random(len(left))) if power_cut else shop.files.kill())
 
     shop.files.before_operation = crash
     act()
@@ -181,7 +189,7 @@ def test_a_clock_that_is_set_back_hides_no_letter() -> None:
     shop.broker.publish(TOPIC, Batch.build([b"first", b"one that dies"]))
     (first,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
     reject(shop, first)
-    shop.broker.topic(TOPIC).checkpoint()
+    shop.checkpoint()
     (held,) = shop.receive()
     shop.clock.jump_wall(-HOUR_S)
 
@@ -254,7 +262,7 @@ def test_a_letter_that_may_not_last_ends_no_message(then: str) -> None:
     with pytest.raises(LogFailed):
         reject(shop, held)
     if then == "checkpoint":
-        shop.broker.topic(TOPIC).checkpoint()
+        shop.checkpoint()
     else:
         with suppress(LogFailed):
             shop.broker.close()
@@ -276,7 +284,7 @@ def test_each_of_many_messages_is_a_letter_or_comes_again_when_the_disk_is_full(
     shop.files.fail("append", nth=2, error=errno.ENOSPC, path="orders.dlq/00000/log/")
     with pytest.raises(DiskFull):
         reject(shop, held)
-    shop.broker.topic(TOPIC).checkpoint()
+    shop.checkpoint()
 
     for seed in range(8):
         survivor = Shop(shop.files.crash(Random(seed)))
@@ -335,7 +343,7 @@ def test_a_letter_that_nobody_could_look_at_yet_is_looked_at_by_the_next_start()
         reject(shop, held)
     shop.files.before_operation = None
     shop.broker.topic(TOPIC.dead_letters).partitions[0].log.sync()
-    shop.broker.topic(TOPIC).checkpoint()
+    shop.checkpoint()
 
     survivor = Shop(shop.files.kill())
     assert len(survivor.letters_in_the_end()) == 2
@@ -348,7 +356,7 @@ def test_letters_that_are_made_again_from_the_start_are_looked_at() -> None:
     for _ in range(2):
         (held,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
         reject(shop, held)
-    shop.broker.topic(TOPIC).checkpoint()
+    shop.checkpoint()
     shop.broker.delete_topic(TOPIC.dead_letters)
     (held,) = shop.broker.receive(TOPIC, "billing", max_messages=1)
     reject(shop, held)
@@ -543,12 +551,13 @@ def test_a_checkpoint_never_takes_more_than_it_brings() -> None:
     for _ in range(3):
         (held,) = shop.receive()
         shop.broker.ack(TOPIC, 0, "billing", held.nonce, None)
-    shop.broker.topic(TOPIC).checkpoint()
+
+    shop.checkpoint()
     (held,) = shop.receive()
     shop.broker.ack(TOPIC, 0, "billing", held.nonce, None)
     shop.committer.run_due()
 
-    for survivor in moments(shop, shop.broker.topic(TOPIC).checkpoint, power_cut=True):
+    for survivor in moments(shop, shop.checkpoint, power_cut=True):
         assert survivor.broker.topic(TOPIC).partitions[0].stats("billing").committed == 4
 
 
@@ -559,9 +568,9 @@ def test_a_checkpoint_knows_of_no_batch_that_the_log_can_still_lose() -> None:
 
     def publish_and_checkpoint() -> None:
         shop.broker.publish(TOPIC, batch, partition=0, producer=producer)
-        shop.broker.topic(TOPIC).checkpoint()
+        shop.checkpoint()
 
-    for survivor in moments(shop, publish_and_checkpoint, power_cut=True):
+    for survivor in moments(shop, publish_and_checkpoint, power_cut=True, outcomes=8):
         survivor.broker.publish(TOPIC, batch, partition=0, producer=producer)
         log = survivor.broker.topic(TOPIC).partitions[0].log
         assert [m.value for m in log.read(0).messages()] == [b"one", b"two"]
@@ -604,6 +613,32 @@ def test_a_delayed_message_whose_move_a_power_cut_took_is_moved_again() -> None:
         assert len(survivor.receive()) == 1
         assert survivor.receive() == []
     assert lost
+
+
+@pytest.mark.parametrize(
+    ("fsync", "power_cut"),
+    [("interval", False), ("always", False), ("always", True)],
+    ids=["kill", "kill-synced", "power-cut"],
+)
+def test_a_delayed_message_comes_once_wherever_the_crash_falls(fsync: str, power_cut: bool) -> None:
+    shop = Shop(SimulatedFiles())
+    shop.broker.create_topic(TOPIC, {"partitions": 1, "fsync": fsync})
+    now_us = WALL_NS // 1000
+    shop.broker.delay(TOPIC, Batch.build([b"first", b"second"]), now_us + 1_000_000)
+    shop.broker.delay(TOPIC, Batch.build([b"later"]), now_us + HOUR_S * 1_000_000)
+    shop.committer.run_due()
+
+    moved = set()
+    for survivor in moments(shop, lambda: shop.wait(1), power_cut=power_cut):
+        moved.add(survivor.broker.topic(TOPIC).partitions[0].log.end)
+        survivor.wait(2)
+        assert everything(survivor, "billing") == [b"first", b"second"]
+        again = Shop(survivor.files.kill())
+        again.wait(2 * HOUR_S)
+        assert everything(again, "new") == [b"first", b"later", b"second"]
+        assert again.broker.delay_stats(TOPIC).pending == 0
+
+    assert moved == {0, 2}
 
 
 def test_what_was_synced_on_demand_survives_a_power_cut_whatever_the_policy() -> None:

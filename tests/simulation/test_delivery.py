@@ -28,6 +28,7 @@ HAPPENINGS = {
     "restored",
     "sought",
     "time noted",
+    "turns",
 }
 
 
