@@ -14,7 +14,7 @@ BROKER_BUGS = [
     Bug(
         "a limit that is set later does not count what is settled",
         "broker/topic.py",
-        "        self.settings = settings\n        self._watch_settling()\n",
+        "        self.settings = settings\n        self._follow_settings()\n",
         "        self.settings = settings\n",
         "tests/integration/broker/test_long_poll.py",
     ),
@@ -36,8 +36,8 @@ BROKER_BUGS = [
     Bug(
         "a restart forgets whom a redriven message is for",
         "broker/ledgered_partition.py",
-        "            elif header.producer_id == REDRIVEN:\n",
-        "            elif False:\n",
+        "        elif header.producer_id == REDRIVEN:\n",
+        "        elif False:\n",
         CRASHES,
     ),
     Bug(
@@ -74,11 +74,15 @@ BROKER_BUGS = [
         "broker/ledgered_partition.py",
         """\
         durable = journal.append(_events_of(group) + ledger.encode(events))
+        if len(events) > 1 or type(events[0]) is not Leased:
+            self.traces.settled(group, queue, events, self.source, at_us)
         queue.apply(events)
 """,
         """\
         queue.apply(events)
         durable = journal.append(_events_of(group) + ledger.encode(events))
+        if len(events) > 1 or type(events[0]) is not Leased:
+            self.traces.settled(group, queue, events, self.source, at_us)
 """,
         CRASHES,
     ),
@@ -88,10 +92,10 @@ BROKER_BUGS = [
         """\
             for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
-            durable = self._carry_out(group, queue, rest)
+            durable = self._carry_out(group, queue, rest, at_us)
 """,
         """\
-            durable = self._carry_out(group, queue, rest)
+            durable = self._carry_out(group, queue, rest, at_us)
             for letter in letters:
                 self._letters.store(self.number, group, letter, self.source.fetch(letter.offsets))
 """,
@@ -124,7 +128,7 @@ BROKER_BUGS = [
     ),
     Bug(
         "letters of a topic that is made again are taken for known",
-        "broker/broker.py",
+        "broker/topic_calls.py",
         "                checkpoint_all(topic)  # new letters would have the offsets of old ones\n",
         "                pass\n",
         CRASHES,
@@ -187,12 +191,12 @@ BROKER_BUGS = [
         "broker/dead_letters.py",
         """\
             topic = self._broker.topic(self._name)
-            for group, some in _by_group(page, to).items():
+            never_stored = [letter for letter in page if letter.reason == SCHEMA_REASON]
 """,
         """\
             topic = self._broker.topic(self._name)
             _finish(partition, page)
-            for group, some in _by_group(page, to).items():
+            never_stored = [letter for letter in page if letter.reason == SCHEMA_REASON]
 """,
         CRASHES,
     ),
@@ -220,6 +224,7 @@ BROKER_BUGS = [
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
                 callers = self.callers.snapshot()
+                stored, stored_at = self.transaction_stored, self.transaction_offset
                 self.log.ordered()  # the state below speaks of messages that must not be lost
 """,
         """\
@@ -232,6 +237,7 @@ BROKER_BUGS = [
             with self._publish_lock:
                 log_offset, producers = self.log.end, self.producers.snapshot()
                 callers = self.callers.snapshot()
+                stored, stored_at = self.transaction_stored, self.transaction_offset
 """,
         CRASHES,
     ),
@@ -239,16 +245,38 @@ BROKER_BUGS = [
     Bug(
         "the sequence of an idempotent producer is not recovered",
         "broker/ledgered_partition.py",
-        "            elif header.producer_id > 0:\n",
-        "            elif header.producer_id > 1 << 63:\n",
+        "        elif header.producer_id > 0:\n",
+        "        elif header.producer_id > 1 << 63:\n",
         f"{INTEGRATION}/test_producer.py::test_a_batch_that_is_sent_again_is_not_stored_twice",
     ),
     Bug(
         "the deduplication window is not rebuilt",
-        "broker/broker.py",
-        "            topic.rebuild_dedup()\n",
+        "broker/topic_calls.py",
+        "            topic.rebuild_dedup(self._catalog.dedup_window_ms(name))\n",
         "            pass\n",
         f"{INTEGRATION}/test_dedup.py::test_ids_are_remembered_after_a_restart",
+    ),
+    Bug(
+        "the ids of messages that wait are not rebuilt",
+        "broker/topic_dedup.py",
+        "heapq.merge(*found, _waiting(delays), key=_published)",
+        "heapq.merge(*found, key=_published)",
+        f"{INTEGRATION}/test_dedup.py"
+        "::test_a_delayed_message_is_stored_once_while_it_waits_and_after",
+    ),
+    Bug(
+        "a cancelled message keeps its deduplication id",
+        "broker/topic_dedup.py",
+        "                self._window.forget(digest_of(name), message.ulid)\n",
+        "                pass\n",
+        f"{INTEGRATION}/test_dedup.py::test_the_id_of_a_message_that_was_cancelled_is_new",
+    ),
+    Bug(
+        "the longest window by call is not remembered",
+        "broker/catalog.py",
+        "                self._store(DedupUsed(name, window_ms))\n",
+        "                self._store(DedupUsed(name))\n",
+        f"{INTEGRATION}/test_dedup.py::test_a_call_may_have_a_window_of_its_own",
     ),
     Bug(
         "the ids of moved messages are ignored at recovery",
@@ -300,7 +328,8 @@ BROKER_BUGS = [
     Bug(
         "nobody is told when a lease runs out",
         "broker/partition.py",
-        "                    self._look_at(now_ns + min(visibility_ns, noted_ns))\n",
+        "                    if look_ns < self._look_ns:\n"
+        "                        self._look_at(look_ns)\n",
         "",
         f"{INTEGRATION}/test_long_poll.py::test_it_wakes_when_a_lease_runs_out",
     ),
@@ -325,8 +354,13 @@ BROKER_BUGS = [
         """\
             if look_ns is not None:
                 self._look_at(look_ns)
+        if (on_settled := self.on_settled) is not None:
+            on_settled()
 """,
-        "",
+        """\
+        if (on_settled := self.on_settled) is not None:
+            on_settled()
+""",
         f"{INTEGRATION}/test_long_poll.py::test_it_wakes_when_a_retry_falls_due",
     ),
     Bug(
@@ -371,24 +405,33 @@ BROKER_BUGS = [
         f"{INTEGRATION}/test_seen_elsewhere.py::test_goqueue_groups_block_each_other",
     ),
     Bug(
+        "the short way of a publish goes past the TTL of the topic",
+        "broker/topic.py",
+        'settings.schema_check == "none" and settings.ttl_ms is None',
+        'settings.schema_check == "none"',
+        f"{INTEGRATION}/test_short_ways.py",
+    ),
+    Bug(
         "who waits is not told of a new message",
         "broker/topic.py",
-        '        """There is more to read."""\n        self.waiters.notify()\n',
+        '        """There is more to read."""\n'
+        "        if self.waiters.callbacks:\n            self.waiters.notify()\n",
         '        """There is more to read."""\n',
         f"{INTEGRATION}/test_long_poll.py::test_a_publish_wakes_a_real_broker_at_once",
     ),
     Bug(
         "a cancelled message is only forgotten, not noted",
         "broker/delays.py",
-        "            self._finish(Offsets.one(offset))\n            self._wheel.cancel([offset])\n",
-        "            self._wheel.cancel([offset])\n",
+        "            self._finish(Offsets.one(message.offset))\n"
+        "            self._wheel.cancel([message.offset])\n",
+        "            self._wheel.cancel([message.offset])\n",
         f"{INTEGRATION}/test_delays.py::test_what_was_taken_back_stays_so",
     ),
     Bug(
         "retention drops what a stream group has not read",
-        "broker/retention.py",
-        "            done += self.streams.floors(",
-        "            _ = self.streams.floors(",
+        "broker/streams.py",
+        "        return [each.get(partition, start) for each in self.positions(name).values()]\n",
+        "        return []\n",
         f"{INTEGRATION}/test_ttl_and_retention.py::test_a_stream_group_counts_too",
     ),
 ]

@@ -50,7 +50,7 @@ DELIVERY_BUGS = [
     Bug(
         "the delivery count is forgotten: every redelivery is the second",
         "delivery/picking.py",
-        "count = retries.histories[offset].deliveries + 1",
+        "count = histories[offset].deliveries + 1",
         "count = 2",
         QUEUE,
     ),
@@ -99,6 +99,13 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
 """,
         "",
         QUEUE,
+    ),
+    Bug(
+        "a lease that is young never runs out",
+        "delivery/leases.py",
+        "        if now_ns >= self._young_deadline_ns:\n            self._grow_old()\n",
+        "",
+        "tests/unit/delivery/test_leases.py",
     ),
     Bug(
         "an overdue lease is forgotten when its expiry was not written",
@@ -264,8 +271,8 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
     Bug(
         "expired messages are delivered",
         "delivery/queue.py",
-        "            if not source.expired(found, wall_us).count:",
-        "            if found.count:",
+        "            if found is not None and not source.expired(found[1], wall_us).count:",
+        "            if found is not None:",
         QUEUE,
     ),
     Bug(
@@ -278,8 +285,15 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
     Bug(
         "dedup forgets too early",
         "delivery/dedup.py",
-        "self._slices[0].last_ns <= now_ns - self.window_ns",
-        "self._slices[0].first_ns <= now_ns - self.window_ns // 2",
+        "since_ns + (window_ns or self.window_ns) <= now_ns",
+        "since_ns + (window_ns or self.window_ns) // 2 <= now_ns",
+        DEDUP,
+    ),
+    Bug(
+        "the youngest deduplication id makes room",
+        "delivery/dedup.py",
+        "            del entries[next(iter(entries))]",
+        "            entries.popitem()",
         DEDUP,
     ),
     Bug(
@@ -439,5 +453,30 @@ dead = [part for part in parts if part.delivery_count > retries + 1]
         "    def back_to(self, offset: int) -> None:\n        self._alone = None\n",
         "    def back_to(self, offset: int) -> None:\n",
         LANES,
+    ),
+    Bug(
+        "a message of a run is handed out again while another one of it is in flight",
+        "delivery/picking.py",
+        "elif key not in self._keys_seen and all(each in retries.waiting for each in run):",
+        "elif key not in self._keys_seen and any(each in retries.waiting for each in run):",
+        "tests/integration/broker/test_key_runs.py",
+    ),
+    Bug(
+        "a later message of a run does not wait for the delay of an earlier one",
+        "delivery/picking.py",
+        """\
+                    if not is_alike or not retries.is_due(each) or len(found) >= want:
+                        break""",
+        """\
+                    if not is_alike or not retries.is_due(each) or len(found) >= want:
+                        continue""",
+        "tests/integration/broker/test_key_runs.py",
+    ),
+    Bug(
+        "a message that is done although its lease was lost stays in the next lease",
+        "delivery/queue.py",
+        "events: list[Event] = [Acked(nonce, held) for nonce, held in holders.items()]",
+        "events: list[Event] = [Acked(0, held) for nonce, held in holders.items()]",
+        "tests/integration/broker/test_lost_leases.py",
     ),
 ]

@@ -39,14 +39,14 @@ LATENCY_BUGS = [
     ),
     Bug(
         "a new topic has the past of an old one of its name",
-        "broker/broker.py",
+        "broker/topic_calls.py",
         "            self.latencies.begin(name)\n",
         "",
         LATENCIES,
     ),
     Bug(
         "a full disk for statistics is everybody's trouble",
-        "broker/latencies.py",
+        "broker/statistics_log.py",
         "        except (PenstockError, OSError) as exc:\n",
         "        except BlockingIOError as exc:\n",
         LATENCIES,

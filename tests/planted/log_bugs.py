@@ -186,6 +186,20 @@ LOG_BUGS = [
         RECOVERY,
     ),
     Bug(
+        "recovery calls lost what was trimmed",
+        "log/recovery.py",
+        "        first = max(segment.next_offset, self.start)\n",
+        "        first = segment.next_offset\n",
+        RECOVERY,
+    ),
+    Bug(
+        "inspect calls lost what was trimmed",
+        "log/inspect.py",
+        "            first = max(end, report.start)  # what was trimmed is not lost\n",
+        "            first = end\n",
+        RECOVERY,
+    ),
+    Bug(
         "recovery does not sync what it kept",
         "log/recovery.py",
         "                file.sync()\n",
@@ -294,6 +308,27 @@ aggregate([("offset", "min")])
         "                if crc != header.crc:\n",
         "                if False:\n",
         FLIPPED_SEGMENT,
+    ),
+    Bug(
+        "no CRC check of frames that are read as a run",
+        "record/singles.py",
+        ' & (frames["crc"] == np.array(sums))',
+        "",
+        "tests/unit/log/test_frames.py",
+    ),
+    Bug(
+        "a run of single messages goes on behind a gap of offsets",
+        "record/singles.py",
+        '(frames["base_offset"] == np.arange(first_offset, first_offset + len(frames)))',
+        "True",
+        "tests/unit/record/test_singles.py",
+    ),
+    Bug(
+        "what is skipped before a run counts as read",
+        "record/singles.py",
+        "    frames, starts = frames[skip:count], starts[skip:count]\n",
+        "    frames, starts = frames[:count], starts[:count]\n",
+        "tests/unit/log/test_frames.py",
     ),
     Bug(
         "no CRC check of frames in a recovery",

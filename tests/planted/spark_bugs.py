@@ -8,6 +8,8 @@ SINK = "tests/unit/spark/test_sink.py"
 STREAM = "tests/unit/spark/test_stream_read.py"
 QUEUE = "tests/unit/spark/test_queue_read.py"
 LAKE = "tests/unit/spark/test_lake.py"
+FLOWS = "tests/unit/spark/test_flow_tables.py"
+RECREATED = "tests/unit/spark/test_recreated.py"
 
 SPARK_BUGS = [
     # Out of Spark.
@@ -30,10 +32,10 @@ SPARK_BUGS = [
         "spark/staging.py",
         """\
         count = publication.run(client, self._tables(batch, decision))
-        write_durably(self._files, os.path.join(self._folder, "done"), str(batch).encode())
+        self._files.write("done", str(batch).encode())
 """,
         """\
-        write_durably(self._files, os.path.join(self._folder, "done"), str(batch).encode())
+        self._files.write("done", str(batch).encode())
         count = publication.run(client, self._tables(batch, decision))
 """,
         SINK,
@@ -45,12 +47,94 @@ SPARK_BUGS = [
         "            if name:\n",
         SINK,
     ),
+    # Flows.
+    Bug(
+        "a late row takes the place of a newer one",
+        "spark/flows/tables.py",
+        'f"s.{ORDER} > t.{ORDER} or ((s.{ORDER} = t.{ORDER}',
+        'f"s.{ORDER} <> t.{ORDER} or ((s.{ORDER} = t.{ORDER}',
+        FLOWS,
+    ),
+    Bug(
+        "a round that changes nothing leaves no mark",
+        "spark/flows/tables.py",
+        '            if table.transaction_version(self.mark("round")) != number:\n',
+        "            if number < 0:\n",
+        FLOWS,
+    ),
+    Bug(
+        "a round is written twice",
+        "spark/flows/tables.py",
+        '        elif table.transaction_version(self.mark("round")) not in (None, number - 1):\n',
+        "        elif number < 0:\n",
+        FLOWS,
+    ),
+    Bug(
+        "a late row takes the place of a newer one in Iceberg",
+        "spark/flows/merging.py",
+        "pc.or_kleene(pc.greater(order, known_order),",
+        "pc.or_kleene(pc.not_equal(order, known_order),",
+        FLOWS,
+    ),
+    Bug(
+        "a round is written to an Iceberg table twice",
+        "spark/flows/iceberg_table.py",
+        '        if before.get(self.mark("round"), 0) not in (0, number - 1):\n',
+        "        if number < 0:\n",
+        FLOWS,
+    ),
+    # Queue mode.
+    Bug(
+        "a message dies although whatever is tried fails",
+        "spark/queue_read.py",
+        "        if was_halved and self._batches.successes > successes_of(rows):\n",
+        "        if was_halved or self._batches.successes > successes_of(rows):\n",
+        QUEUE,
+    ),
+    Bug(
+        "a message is lost when a failed batch is halved",
+        "spark/queue_batches.py",
+        '        self.add(rows.slice(half), "waiting")\n',
+        '        self.add(rows.slice(half + 1), "waiting")\n',
+        QUEUE,
+    ),
+    # A topic that is made again.
+    Bug(
+        "a stream takes a topic that was made again for the former one",
+        "spark/stream_read.py",
+        "            if known.get(topic, bounds.incarnation) != bounds.incarnation:\n",
+        "            if known is None:\n",
+        RECREATED,
+    ),
+    Bug(
+        "a task reads whichever topic has the name",
+        "spark/range_read.py",
+        "            if incarnation is not None and place.incarnation(part.topic) != incarnation:\n"
+        "                raise",
+        "            if incarnation is None and place.incarnation(part.topic) != incarnation:\n"
+        "                raise",
+        RECREATED,
+    ),
+    Bug(
+        "a table forgets of which topic its offsets are",
+        "spark/lake_table.py",
+        "            marks[incarnation_mark_of(name)] = _number_of(incarnation)\n",
+        "            _ = incarnation_mark_of(name), _number_of(incarnation)\n",
+        RECREATED,
+    ),
+    Bug(
+        "progress of a deleted topic is taken in for the new one",
+        "broker/streams.py",
+        "            if self._is_still(topic, progress.incarnations.get(topic))\n",
+        "",
+        RECREATED,
+    ),
     # Into Spark.
     Bug(
         "the end of batch 0 does not say where it began",
         "spark/stream_read.py",
-        "        return _stream_offset(ends, begins if _is_initial(start) else newly)\n",
-        "        return _stream_offset(ends, newly)\n",
+        "        return _stream_offset(ends, begins if _is_initial(start) else newly, topics)\n",
+        "        return _stream_offset(ends, newly, topics)\n",
         STREAM,
     ),
     Bug(
@@ -63,18 +147,20 @@ SPARK_BUGS = [
     Bug(
         "the group is told of a batch when it is planned",
         "spark/stream_read.py",
-        "        self._report_progress(starts)\n        now =",
-        "        self._report_progress(_offsets(self.reportLatestOffset() or {}))\n        now =",
+        "        self._report_progress(starts, known)\n        now =",
+        "        self._report_progress(_offsets(self.reportLatestOffset() or {}), known)\n"
+        "        now =",
         STREAM,
     ),
     Bug(
         "messages of a batch are acked when it is planned",
         "spark/queue_read.py",
-        "            name = self._lease(client)\n",
+        "                name = self._lease(client)\n",
         """\
-            name = self._lease(client)
-            if name:
-                client.ack(self._options.group, _read(self._path(name))["receipt"].to_pylist())
+                name = self._lease(client)
+                if name:
+                    receipts = self._batches.read(name)["receipt"].to_pylist()
+                    client.ack(self._options.group, receipts)
 """,
         QUEUE,
     ),
@@ -84,7 +170,7 @@ SPARK_BUGS = [
         "spark/lake_sink.py",
         """\
             if now == job.ends and job.ends:
-                if rules is not None and lake.rules(job.topic) not in (None, rules):
+                if rules is not None and rules_of(lake, job.topic) not in (None, rules):
                     raise other_rules(folder)
                 lake.sync()
                 continue  # an earlier attempt got so far
@@ -96,8 +182,8 @@ SPARK_BUGS = [
     Bug(
         "a round that was cut short between two tables is planned anew",
         "spark/pipelines/archive.py",
-        "    return halfway or limited_by_bytes(",
-        "    return limited_by_bytes(",
+        "    parts = halfway or limited_by_bytes(",
+        "    parts = limited_by_bytes(",
         "tests/unit/spark/test_archive.py",
     ),
     Bug(
@@ -108,17 +194,17 @@ SPARK_BUGS = [
         LAKE,
     ),
     Bug(
-        "files are moved to their place before they are committed",
-        "spark/parquet_lake.py",
-        "        try:\n            os.link(temporary, path)\n",
-        "        self._finish(commit)\n        try:\n            os.link(temporary, path)\n",
+        "an Iceberg commit is tried again without a look at how far others are",
+        "spark/iceberg_lake.py",
+        "                if not left or change.collides(known, _marks(table, marks)):\n",
+        "                if not left:\n",
         LAKE,
     ),
     Bug(
         "a table is asked how far each partition is at another moment",
         "spark/delta_lake.py",
-        "        return {each: table.transaction_version(",
-        "        return {each: self._look().transaction_version(",
+        "        return _marks(self._look(), names)\n",
+        "        return {n: v for n in names for v in _marks(self._look(), [n]).values()}\n",
         LAKE,
     ),
     Bug(
@@ -126,6 +212,13 @@ SPARK_BUGS = [
         "spark/delta_lake.py",
         "            self._table = None\n        self._sync_log(seen)\n",
         "            self._table = None\n",
+        LAKE,
+    ),
+    Bug(
+        "what an archive adds goes when a column gets wider",
+        "spark/delta_lake.py",
+        "        check_all_removed(folder, change.removed, known)\n",
+        "",
         LAKE,
     ),
     Bug(
@@ -137,13 +230,13 @@ SPARK_BUGS = [
     ),
     Bug(
         "lists that are empty are stored as none",
-        "spark/lake_sink.py",
+        "spark/table_writer.py",
         """\
-        if "headers" in columns:
-            columns["headers"] = _or_null(columns["headers"])
+        if headers in columns:
+            columns[headers] = _or_null(columns[headers])
 """,
         """\
-        for name in {"headers", "tags"} & columns.keys():
+        for name in {headers, "tags"} & columns.keys():
             columns[name] = _or_null(columns[name])
 """,
         LAKE,
