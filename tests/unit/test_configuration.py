@@ -81,7 +81,7 @@ def test_values_are_read_as_people_write_them(file: Path, text: str, name: str, 
         ("port: 80\nhots: x", r":2: unknown setting 'hots'; did you mean host\?"),
         (
             "zzz: 1",
-            "unknown setting 'zzz'; known are allow_public_without_keys, allowed_hosts,",
+            "unknown setting 'zzz'; known are advertise, allow_public_without_keys,",
         ),
         ("port: x", "port is 'x'; it must be a whole number"),
         ("port: true", "port is True; it must be a whole number"),
@@ -119,6 +119,38 @@ def test_a_file_that_is_not_there_or_not_text_is_an_error(file: Path) -> None:
         load(file)
     with pytest.raises(InvalidConfig, match="cannot be read"):
         load(file.parent)
+
+
+def test_defaults_of_topics_are_a_mapping_in_a_file_and_json_elsewhere(file: Path) -> None:
+    file.write_text("topic_defaults:\n  max_retries: 8\n  retention: 30d\n")
+    given = {"max_retries": 8, "retention": "30d"}
+    assert load(file).config.topic_defaults == given
+    text = msgspec.json.encode(given).decode()
+    assert load(environ={"PENSTOCK_TOPIC_DEFAULTS": text}).config.topic_defaults == given
+    assert load(flags={"--set": [f"topic_defaults={text}"]}).config.topic_defaults == given
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "{max_retires: 5}",
+            r"yaml:1: topic_defaults: unknown topic setting 'max_retires'; did you mean 'max_ret",
+        ),
+        ("{retention: soon}", "topic_defaults: retention is 'soon'; a duration is"),
+        ("{max_retries: -1}", "topic_defaults: topic settings: max_retries is -1; it must be"),
+        ("{partitions: many}", r"topic_defaults: topic settings: Expected `int`, got `str`"),
+        ("{dead_letter_topic: x}", "dead_letter_topic says where the letters of one topic go"),
+        ("{1: 2}", r"topic_defaults is \{1: 2\}; it must be settings of topics"),
+        ("[fsync]", "it must be settings of topics"),
+        ("often", "topic_defaults is 'often'; it must be settings of topics, as JSON"),
+        ("null", "it must be settings of topics"),
+    ],
+)
+def test_defaults_of_topics_that_are_wrong_are_named(file: Path, text: str, message: str) -> None:
+    file.write_text(f"topic_defaults: {text}")
+    with pytest.raises(InvalidConfig, match=message):
+        load(file)
 
 
 def test_an_unknown_variable_is_an_error_and_those_of_others_are_none() -> None:

@@ -14,14 +14,18 @@ import penstock
 from penstock import config, errors
 from penstock.broker import (
     activity,
-    broker,
     catalog,
+    check_text,
     delays,
     latencies,
     latency_log,
     ledgered_partition,
-    streams,
+    queue_calls,
+    schedule_journal,
+    stream_journal,
 )
+from penstock.broker import schemas as broker_schemas
+from penstock.broker import transactions as journal_of_transactions
 from penstock.broker.broker import BrokerConfig
 from penstock.client.client import Client
 from penstock.client.producer import ProducerConfig
@@ -33,10 +37,13 @@ from penstock.delivery.producers import Producers
 from penstock.durations import text
 from penstock.errors import InvalidInput, PenstockError
 from penstock.group import events, session
-from penstock.model import deliveries, settings
+from penstock.model import deliveries, schedules, schemas, settings, transactions
+from penstock.model.calls import PutSchedule
 from penstock.model.names import group_name, topic_name
 from penstock.model.settings import DEAD_LETTER_SETTINGS, TopicSettings, parse_settings
-from penstock.record.schema import Priority
+from penstock.record.schema import HEADERS_MAX, Priority
+from penstock.schedule.definition import CATCH_UP_US_MAX, EVERY_US_MIN, JITTER_US_MAX
+from penstock.schema import definition
 
 DOCS = Path(__file__).parents[2] / "docs"
 SETTINGS = DOCS / "reference" / "settings.md"
@@ -62,6 +69,10 @@ def value(cell: str) -> Any:
 
 def ms(milliseconds: int) -> str:
     return text(milliseconds * 1_000_000)
+
+
+def us(microseconds: int) -> str:
+    return text(microseconds * 1000)
 
 
 def size(count: int) -> str:
@@ -154,9 +165,9 @@ def test_the_table_of_limits_is_true() -> None:
         "lease (`visibility`)": (
             f"{ms(given.visibility_ms)}, at most {ms(settings.VISIBILITY_MS_MAX)}"
         ),
-        "messages that one `receive` hands out": f"{receive}, at most {broker.RECEIVE_MAX}",
+        "messages that one `receive` hands out": f"{receive}, at most {queue_calls.RECEIVE_MAX}",
         "messages that one `receive_batch` hands out": (
-            f"{receive_batch}, at most {broker.RECEIVE_MAX}"
+            f"{receive_batch}, at most {queue_calls.RECEIVE_MAX}"
         ),
         "how long a `receive` waits (`wait`)": f"0s, at most {ms(deliveries.WAIT_MS_MAX)}",
         "retries before the dead letters (`max_retries`)": f"{given.max_retries}, at most 1000000",
@@ -165,8 +176,9 @@ def test_the_table_of_limits_is_true() -> None:
         "length of a message: key, value and headers": (
             f"{size(given.message_bytes_max)}, at most {size(settings.MESSAGE_BYTES_MAX)}"
         ),
-        "name of a consumer": f"{broker.CONSUMER_LENGTH_MAX} characters",
-        "what is kept of an error text": f"{broker.ERROR_LENGTH_MAX} characters",
+        "headers of a message": str(HEADERS_MAX),
+        "name of a consumer": f"{queue_calls.CONSUMER_LENGTH_MAX} characters",
+        "what is kept of an error text": f"{check_text.ERROR_LENGTH_MAX} characters",
         "weights of the lanes": ", ".join(map(str, WEIGHTS)),
         "a lane is boosted after": ms(given.boost_after_ms),
         "retention": ms(given.retention_ms or 0),
@@ -187,6 +199,30 @@ def test_the_table_of_limits_is_true() -> None:
             f"{ms(standing.heartbeat_interval_ms)}"
         ),
         "stream: session at most": ms(session.SESSION_TIMEOUT_MS_MAX),
+        "transaction: messages, bytes": (
+            f"{transactions.MESSAGES_MAX}, {size(transactions.BYTES_MAX)}"
+        ),
+        "transactions whose answers are remembered": (
+            f"{transactions.KEPT_MAX}, for {ms(transactions.KEPT_MS)}"
+        ),
+        "schedules": (
+            f"{schedules.SCHEDULES_MAX}, "
+            f"their messages {size(schedules.SCHEDULES_BYTES_MAX)} in all"
+        ),
+        "schedule: length of its message": size(schedules.SCHEDULE_BYTES_MAX),
+        "schedule: fires missed that are made up for (`catch_up`)": (
+            f"{PutSchedule(schedule='s', topic='t').catch_up}, at most {us(CATCH_UP_US_MAX)}"
+        ),
+        "schedule: interval, jitter": f"at least {us(EVERY_US_MIN)}, at most {us(JITTER_US_MAX)}",
+        "schedule: fires of a backfill": str(schedules.BACKFILL_MAX),
+        "schemas": (
+            f"{schemas.SCHEMAS_MAX}, {size(schemas.SCHEMAS_BYTES_MAX)} in all; "
+            f"{schemas.VERSIONS_MAX} versions of a subject"
+        ),
+        "schema: length, depth, references": (
+            f"{size(definition.SCHEMA_BYTES_MAX)}, {definition.DEPTH_MAX}, "
+            f"{definition.REFERENCES_MAX}"
+        ),
     }
     parse_settings({"max_retries": 1_000_000, "dedup_window": "14d"})
     for too_much in ({"max_retries": 1_000_001}, {"dedup_window": "15d"}):
@@ -202,15 +238,18 @@ def test_the_names_that_are_allowed_are_those_described() -> None:
     }
     described = {}
     for what, rule in rows(CONCEPTS, "Limits and defaults")[-3:]:
-        found = re.fullmatch(r"(\d+) characters of `(.+)`, the first a letter or digit", rule)
+        found = re.fullmatch(
+            r"(\d+) characters of `(.+)`, the first a letter or digit(, or `_`)?", rule
+        )
         assert found, rule
-        described[what.removeprefix("name of a ")] = int(found[1]), found[2].split()
+        first = [] if found[3] else ["_a"]
+        described[what.removeprefix("name of a ")] = int(found[1]), found[2].split(), first
     assert described.keys() == checks.keys()
-    for what, (length, ranges) in described.items():
+    for what, (length, ranges, refused) in described.items():
         pattern = "[" + "".join(re.escape(r) if len(r) == 1 else r for r in ranges) + "]"
         letters = [chr(code) for code in range(32, 127) if re.match(pattern, chr(code))]
         checks[what]("a" * length)
-        for name in ["a" * (length + 1), "", "-a", ".a", "_a"]:
+        for name in ["a" * (length + 1), "", "-a", ".a", *refused]:
             with pytest.raises(InvalidInput):
                 checks[what](name)
         for letter in map(chr, range(32, 127)):
@@ -273,7 +312,18 @@ def test_checkpoints_are_written_when_the_page_says() -> None:
             f"{ledgered_partition.CHECKPOINT_FRAMES:,} frames"
         ),
         "journal of delays": f"{size(delays.CHECKPOINT_BYTES)} of entries",
-        "stream groups": f"{size(streams._CHECKPOINT_BYTES)} of entries",
+        "stream groups": f"{size(stream_journal._CHECKPOINT_BYTES)} of entries",
         "catalog": f"{size(catalog._CHECKPOINT_BYTES)} of entries",
         "activity": f"{size(activity._CHECKPOINT_BYTES)} of entries",
+        "schedules": (
+            f"{size(schedule_journal._CHECKPOINT_BYTES)} of entries, or as much as the last "
+            "checkpoint took"
+        ),
+        "transactions": (
+            f"{size(journal_of_transactions._CHECKPOINT_BYTES)} of entries and messages"
+        ),
+        "schemas": (
+            f"{size(broker_schemas._CHECKPOINT_BYTES)} of entries, or as much as the last "
+            "checkpoint took"
+        ),
     }
