@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,12 +11,17 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def served(data: str) -> Iterator[str]:
+def served(data: str, **environ: str) -> Iterator[str]:
     """The URL of a server on a free port of this machine."""
     command = [sys.executable, "-m", "penstock", "serve", "--data", data, "--port", "0"]
     # Not stdout: nobody reads the line that it writes there for each request.
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, bufsize=1
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+        env=os.environ | environ,
     )
     try:
         assert process.stderr is not None

@@ -1,7 +1,7 @@
 """A broker with many topics in a process that may open few files. It prints what it measured.
 
 python -m bench.topics_child make FOLDER TOPICS
-python -m bench.topics_child use FOLDER TOPICS USED SECONDS
+python -m bench.topics_child use FOLDER TOPICS USED CALLS
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from penstock.client.client import Client
 OPEN_FILES = 1024
 GROUP = "g"
 VALUES = [b"x" * 100] * 100
-IDLE_S = 5.0
+IDLE_S = 60.0
+"""Some work is done once a minute."""
 
 
 def make(folder: Path, topics: int) -> dict[str, float]:
@@ -33,7 +34,7 @@ def make(folder: Path, topics: int) -> dict[str, float]:
     return {"made_s": time.perf_counter() - began}
 
 
-def use(folder: Path, topics: int, used: int, seconds: float) -> dict[str, float]:
+def use(folder: Path, topics: int, used: int, calls: int) -> dict[str, float]:
     began = time.perf_counter()
     ps = penstock.connect(folder)
     found: dict[str, float] = {"opened_s": time.perf_counter() - began, "opened_mb": _rss_mb()}
@@ -42,17 +43,14 @@ def use(folder: Path, topics: int, used: int, seconds: float) -> dict[str, float
     for number in range(used):  # each is opened here
         _publish(ps, number)
         _receive(ps, number)
-    for kind, call in (("publish", _publish), ("receive", _receive)):
-        one, many = [], []
-        for _ in range(3):  # in turns
-            if call is _receive:
-                for number in [0] * 2000 + [*range(used)] * (1 + 2000 // used):
-                    _publish(ps, number)
-            one.append(_rate(lambda: call(ps, 0), seconds))  # noqa: B023
-            many.append(_rate(lambda: call(ps, random.randrange(used)), seconds))  # noqa: B023
-        found[f"{kind}_one"], found[f"{kind}_random"] = sorted(one)[1], sorted(many)[1]
+    one, many = [0] * calls, random.choices(range(used), k=calls)
+    rates: dict[str, list[float]] = {}
+    for _ in range(3):  # in turns; what was published is what is received
+        for kind, call in (("publish", _publish), ("receive", _receive)):
+            rates.setdefault(f"{kind}_one", []).append(_rate(ps, call, one))
+            rates.setdefault(f"{kind}_random", []).append(_rate(ps, call, many))
+    found |= {name: sorted(each)[1] for name, each in rates.items()}
     found["used_mb"], found["open_files"] = _rss_mb(), len(os.listdir("/proc/self/fd"))
-    found["idle_used_cpu_s"] = _idle_cpu_s(settle_s=3)
     began = time.perf_counter()
     ps.close()
     found["closed_s"] = time.perf_counter() - began
@@ -67,20 +65,21 @@ def _publish(ps: Client, number: int) -> None:
 
 
 def _receive(ps: Client, number: int) -> None:
-    ps.receive_batch(_name(number), GROUP, max_messages=100).ack()
+    received = ps.receive_batch(_name(number), GROUP, max_messages=len(VALUES))
+    assert len(received) == len(VALUES)
+    received.ack()
 
 
-def _rate(call: Callable[[], None], seconds: float) -> float:
-    calls, began = 0, time.perf_counter()
-    while (took := time.perf_counter() - began) < seconds:
-        call()
-        calls += 1
-    return calls / took
+def _rate(ps: Client, call: Callable[[Client, int], None], numbers: Sequence[int]) -> float:
+    """Calls a second."""
+    began = time.perf_counter()
+    for number in numbers:
+        call(ps, number)
+    return len(numbers) / (time.perf_counter() - began)
 
 
-def _idle_cpu_s(settle_s: float = 0) -> float:
+def _idle_cpu_s() -> float:
     """Processor time of all threads while nobody does anything, per second."""
-    time.sleep(settle_s)
     before = time.process_time()
     time.sleep(IDLE_S)
     return (time.process_time() - before) / IDLE_S
@@ -99,7 +98,7 @@ def main(command: str, folder: str, *numbers: str) -> dict[str, Any]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     if command == "make":
         return make(Path(folder), int(numbers[0]))
-    return use(Path(folder), int(numbers[0]), int(numbers[1]), float(numbers[2]))
+    return use(Path(folder), int(numbers[0]), int(numbers[1]), int(numbers[2]))
 
 
 if __name__ == "__main__":

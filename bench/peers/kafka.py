@@ -6,22 +6,20 @@ writes the messages too.
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.peers import maven
 from bench.servers.base import free_port
 
 VERSION = "4.1.0"
 WRITE_OPTIONS = {"kafka.linger.ms": "50", "kafka.batch.size": str(128 << 10)}
 
-_FETCH_S_MAX = 180
 _START_S_MAX = 60
 _STOP_S_MAX = 20
 _BROKER = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
@@ -36,10 +34,10 @@ def fetch(cache: Path) -> str:
 
     if _broker_jars(cache).exists() and _source_jars(cache).exists():
         return ""
-    if shutil.which("mvn") is None:
-        return "Kafka and Spark's Kafka source are fetched with Maven: no 'mvn' is on the PATH"
+    if why := maven.missing("Kafka"):
+        return why
     spark = pyspark.__version__
-    if not _fetched(_broker_jars(cache), _BROKER, alone=False):
+    if not maven.fetched(_broker_jars(cache), _BROKER):
         return f"Maven could not fetch Kafka {VERSION}: is a repository within reach?"
     for source, helper in ((spark, spark), _SOURCE_VERSIONS):
         wanted = (
@@ -49,7 +47,7 @@ def fetch(cache: Path) -> str:
             "org.apache.commons:commons-pool2:2.13.1",
         )
         # Alone: what else they need comes with Spark.
-        if _fetched(_source_jars(cache), wanted, alone=True):
+        if maven.fetched(_source_jars(cache), wanted, alone=True):
             return ""
     return f"Maven could not fetch Spark's Kafka source for Spark {spark}"
 
@@ -142,45 +140,3 @@ def _source_jars(cache: Path) -> Path:
     import pyspark
 
     return cache.resolve() / "kafka" / f"source-{pyspark.__version__}"
-
-
-def _fetched(jars: Path, wanted: Sequence[str], *, alone: bool) -> bool:
-    """Whether the jars are there, or could be fetched; the folder gets its name at the end."""
-    if jars.exists():
-        return True
-    work = jars.with_name(f"{jars.name}.{os.getpid()}")
-    work.mkdir(parents=True)
-    try:
-        (work / "pom.xml").write_text(_project(wanted, alone))
-        command = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DincludeScope=runtime"]
-        subprocess.run(
-            [*command, "-DoutputDirectory=jars"],
-            cwd=work,
-            capture_output=True,
-            timeout=_FETCH_S_MAX,
-            check=True,
-        )
-        (work / "jars").rename(jars)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return True
-
-
-def _project(wanted: Sequence[str], alone: bool) -> str:
-    """A project for Maven that needs these artifacts, each as group:name:version."""
-    left_out = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
-    exclusions = f"<exclusions>{left_out}</exclusions>" if alone else ""
-    dependencies = ""
-    for artifact in wanted:
-        group, name, version = artifact.split(":")
-        dependencies += (
-            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-            f"<version>{version}</version>{exclusions}</dependency>"
-        )
-    return (
-        "<project><modelVersion>4.0.0</modelVersion><groupId>bench</groupId>"
-        "<artifactId>kafka</artifactId><version>1</version>"
-        f"<dependencies>{dependencies}</dependencies></project>"
-    )

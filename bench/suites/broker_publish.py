@@ -16,6 +16,7 @@ from bench.suites.log_append import append_lists
 TOPIC = "orders"
 _SENT = 200_000
 _PUBLISHED = 2000
+_PUBLISHED_OTHERWISE = 20_000
 _BATCHES = 500
 _POOL = 100  # different batches; they are sent again and again, so that memory stays small
 
@@ -23,6 +24,7 @@ _POOL = 100  # different batches; they are sent again and again, so that memory 
 def run(bench: Bench) -> None:
     _sending(bench)
     _singles(bench)
+    _otherwise(bench)
     _batches(bench)
     bench.note(
         "Through penstock.connect, a topic with its defaults: one partition, fsync every second. "
@@ -46,6 +48,15 @@ def _singles(bench: Bench) -> None:
     )
     bench.compare(race, "publish", "persist-queue put", at_least(5), "messages")
     bench.compare(race, "publish", "queuelib push", unit="messages")
+
+
+def _otherwise(bench: Bench) -> None:
+    """Single messages that are known by an id, or come later."""
+    values = messages.values(_PUBLISHED_OTHERWISE)
+    contenders = [publish(values), _publish_with_ids(values), _publish_later(values)]
+    race = bench.race("single messages with an id or a delay", contenders)
+    bench.compare(race, "publish with dedup_id", "publish", at_least(0.4), "messages")
+    bench.compare(race, "publish with delay", "publish", at_least(0.4), "messages")
 
 
 def _batches(bench: Bench) -> None:
@@ -84,6 +95,32 @@ def publish(values: Sequence[bytes]) -> Contender:
         return sample
 
     return Contender("publish", run)
+
+
+def _publish_with_ids(values: Sequence[bytes]) -> Contender:
+    ids = [f"order-{number}" for number in range(len(values))]
+
+    def run(folder: Path) -> Sample:
+        with penstock.connect(folder) as ps:
+            ps.create_topic(TOPIC)
+            with stopwatch(len(values)) as sample:
+                for value, id_ in zip(values, ids, strict=True):
+                    ps.publish(TOPIC, value, dedup_id=id_)
+        return sample
+
+    return Contender("publish with dedup_id", run)
+
+
+def _publish_later(values: Sequence[bytes]) -> Contender:
+    def run(folder: Path) -> Sample:
+        with penstock.connect(folder) as ps:
+            ps.create_topic(TOPIC)
+            with stopwatch(len(values)) as sample:
+                for value in values:
+                    ps.publish(TOPIC, value, delay="1h")
+        return sample
+
+    return Contender("publish with delay", run)
 
 
 def publish_batches(
