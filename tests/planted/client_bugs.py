@@ -59,7 +59,7 @@ CLIENT_BUGS = [
         "a batch that is sent again gets new numbers, and is stored twice",
         "client/producer.py",
         "                **known_by,\n",
-        "                producer=ProducerSequence(random.getrandbits(62) + 1, 0, 0),\n",
+        "                producer=ProducerSequence(own_random.getrandbits(62) + 1, 0, 0),\n",
         LOST_ANSWER,
     ),
     Bug(

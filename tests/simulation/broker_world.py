@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from penstock.log.local import LocalLog
 from penstock.log.local_engine import LocalEngine
 from penstock.model.names import TopicName
 from penstock.model.settings import TopicSettings
+from penstock.randomness import own_random
 from tests.simulation.broker_model import PartitionModel, Promise, Row, Story, require, row_of
 from tests.simulation.disk import SimulatedFiles
 
@@ -98,7 +98,7 @@ class BrokerWorld:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = Random(seed)
-        random.seed(seed)  # ids and nonces come from the global generator
+        own_random.seed(seed)  # draws ids and nonces
         self.files = SimulatedFiles()
         self.topics: dict[TopicName, TopicModel] = {}
         self.expected: list[Expected] = []

@@ -20,6 +20,7 @@ from penstock.errors import DiskFull, LogNotFound
 from penstock.log.commit import ManualCommitter
 from penstock.log.local import LocalLog
 from penstock.log.log_reader import LogReader
+from penstock.randomness import own_random
 from penstock.record.batch import Batch
 from tests.simulation.disk import SimulatedFiles
 from tests.simulation.model import BrokenPromise, LogModel, Sent, read_all
@@ -60,7 +61,7 @@ class LogLife:
     ) -> None:
         self.seed = seed
         self.rng = Random(seed)
-        random.seed(seed)  # batch ids come from the global generator
+        own_random.seed(seed)  # draws the ids of batches
         self.config = config
         self.files = files or SimulatedFiles()
         self.clock = ManualClock()

@@ -8,7 +8,6 @@ In the end each moment that a schedule had to fire at is the header of exactly o
 from __future__ import annotations
 
 import errno
-import random
 from collections import Counter, deque
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -24,6 +23,7 @@ from penstock.log.local_engine import LocalEngine
 from penstock.model import calls
 from penstock.model.names import TopicName
 from penstock.model.schedules import SCHEDULE_HEADER, SCHEDULED_FOR_HEADER, ScheduleFire
+from penstock.randomness import own_random
 from penstock.record.batch import Batch
 from tests.simulation.checkpoints import checkpoint
 from tests.simulation.disk import SimulatedCrash, SimulatedFiles
@@ -40,7 +40,7 @@ class ScheduleLife:
     def __init__(self, seed: int, fsync: str = "interval", *, power_cuts: bool = True) -> None:
         self.seed = seed
         self.rng = Random(seed)
-        random.seed(seed)  # ids come from the global generator
+        own_random.seed(seed)  # draws ids
         self.files = SimulatedFiles()
         self.fsync = fsync
         self.power_cuts = power_cuts

@@ -6,7 +6,6 @@ in `ledgered_partition.py`.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
@@ -32,6 +31,7 @@ from penstock.log.base import DONE, Appended
 from penstock.model.deliveries import Delivered
 from penstock.model.published import CallId
 from penstock.model.receipts import NONCE_BITS
+from penstock.randomness import own_random
 from penstock.record.batch import Batch, Message
 from penstock.record.plain import Single
 from penstock.record.schema import BITS, Priority
@@ -217,7 +217,7 @@ class Partition(LedgeredPartition):
                     max_messages,
                     visibility_ns,
                     consumer,
-                    random.getrandbits(NONCE_BITS),
+                    own_random.getrandbits(NONCE_BITS),
                     self.source,
                     self.log.end,
                 )

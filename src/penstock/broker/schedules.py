@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import random
 import threading
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -28,6 +27,7 @@ from penstock.model.schedules import (
     SCHEDULES_MAX,
     ScheduleTotals,
 )
+from penstock.randomness import own_random
 from penstock.schedule.catch_up import admit, due
 from penstock.schedule.definition import ScheduleDefinition
 from penstock.schedule.state import (
@@ -229,7 +229,7 @@ class Schedules:
         if len(self._journal.states.by_id) >= SCHEDULES_MAX:
             raise InvalidInput(f"there are {SCHEDULES_MAX:,} schedules, which is the limit")
         return ScheduleState(
-            id=_CALLER_MIN + random.getrandbits(60),
+            id=_CALLER_MIN + own_random.getrandbits(60),
             name=name,
             definition=definition,
             created_us=now_us,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.delivery.callers import CALLER_MIN
 from penstock.model.published import CallId
+from penstock.randomness import own_random
 
 
 class CallIds:
@@ -36,5 +36,5 @@ class _Caller:
     __slots__ = ("id", "number")
 
     def __init__(self) -> None:
-        self.id = random.getrandbits(61) + CALLER_MIN
+        self.id = own_random.getrandbits(61) + CALLER_MIN
         self.number = 0

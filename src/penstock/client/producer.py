@@ -5,7 +5,6 @@ The one for an event loop is in `async_producer.py`.
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -28,6 +27,7 @@ from penstock.model.calls import DescribeTopic
 from penstock.model.names import TopicName, dedup_names
 from penstock.model.published import Placed, ProducerSequence
 from penstock.model.settings import TopicSettings, parse_dedup_window_ms, parse_ttl_us
+from penstock.randomness import own_random
 from penstock.record.batch import Batch
 from penstock.record.json_values import encode_json, is_json_like, with_content_type
 
@@ -171,7 +171,7 @@ class ProducerIdentity:
         self.renew()
 
     def renew(self) -> None:
-        self.producer_id = random.getrandbits(62) + 1
+        self.producer_id = own_random.getrandbits(62) + 1
         self.sequence = 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -36,6 +35,7 @@ from penstock.model.transactions import (
     StoredMessages,
     TransactionOutcome,
 )
+from penstock.randomness import own_random
 from penstock.record.batch import Batch, HeaderMap, Payload
 from penstock.record.plain import WORTH_IT_MAX, Plain, Single
 from penstock.record.schema import Priority, ulid_text
@@ -107,7 +107,7 @@ class TransactionContents:
     """Everything that a transaction is to do."""
 
     def __init__(self, namespace: str) -> None:
-        self.id = ulid_text(time.time_ns() // 1_000_000 << 80 | random.getrandbits(80))
+        self.id = ulid_text(time.time_ns() // 1_000_000 << 80 | own_random.getrandbits(80))
         self._namespace = namespace
         self._items: list[StagedItem] = []
         self._settle: list[StagedSettle] = []

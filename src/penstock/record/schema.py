@@ -7,13 +7,13 @@ that the frame's header states. Fields may be added at the end, never renamed, m
 
 from __future__ import annotations
 
-import random
 from enum import IntEnum
 from functools import cache, lru_cache
 
 import pyarrow as pa
 
 from penstock.errors import InvalidInput
+from penstock.randomness import own_random
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(
@@ -88,7 +88,7 @@ _50_BITS = (1 << 50) - 1
 
 def new_batch_ulid(wall_ns: int) -> int:
     """A fresh ULID for a batch, as a number; message `row` has the id `ulid + row`."""
-    return (wall_ns // 1_000_000 << 80) | (random.getrandbits(56) << 24)
+    return (wall_ns // 1_000_000 << 80) | (own_random.getrandbits(56) << 24)
 
 
 def ulid_text(ulid: int) -> str:

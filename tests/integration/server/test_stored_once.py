@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -54,6 +56,29 @@ def test_a_message_whose_answer_is_lost_is_stored_once_and_the_answer_is_the_fir
         assert not at.duplicate
     assert wire.lost == 8
     assert stored(far) == [b"0", b"1", b"2", b"3"]
+
+
+SEEDED = """
+import random, sys
+random.seed(42)
+import penstock
+with penstock.connect(sys.argv[1]) as ps:
+    assert not ps.publish("orders", b"alone", partition=0).duplicate
+    with ps.producer("orders") as producer:
+        producer.send(b"by a producer", partition=1)
+    with ps.transaction() as tx:
+        tx.publish("orders", b"in a transaction", partition=1)
+"""
+
+
+def test_a_program_that_seeds_its_random_numbers_stores_all_of_each_run(
+    server: RunningServer,
+) -> None:
+    with penstock.connect(server.url) as ps:
+        ps.create_topic("orders", partitions=2)
+        for runs in (1, 2):
+            subprocess.run([sys.executable, "-c", SEEDED, server.url], check=True)
+            assert len(stored(ps)) == 3 * runs
 
 
 def test_so_are_batches_over_partitions_and_delayed_messages(far: Any, wire: Proxy) -> None:

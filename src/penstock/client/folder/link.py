@@ -7,7 +7,6 @@ all the same: it carries the id of a producer, and an epoch of its own, which th
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -48,6 +47,7 @@ from penstock.model.names import TopicName
 from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
 from penstock.model.topics import Found
 from penstock.model.transactions import StagedTransaction, TransactionOutcome
+from penstock.randomness import own_random
 from penstock.record.batch import Batch
 
 T = TypeVar("T")
@@ -309,7 +309,7 @@ class _Patience:
             if at_once and self._seconds:
                 self._backoff_s = _BACKOFF_S
                 return 0.0
-        pause_s = (self._backoff_s or _BACKOFF_S) * random.uniform(0.5, 1.0)
+        pause_s = (self._backoff_s or _BACKOFF_S) * own_random.uniform(0.5, 1.0)
         self._backoff_s = min((self._backoff_s or _BACKOFF_S) * 2, _BACKOFF_S_MAX)
         return pause_s if now + pause_s <= self._deadline else None
 

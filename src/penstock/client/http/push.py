@@ -7,7 +7,6 @@ is settled by a request: leases do not belong to a connection.
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections import deque
@@ -33,6 +32,7 @@ from penstock.errors import (
 from penstock.model.deliveries import Delivered, Receive, Refusal, Settle, Verb
 from penstock.model.names import DEFAULT_NAMESPACE, TopicName
 from penstock.model.problem import error_of
+from penstock.randomness import own_random
 from penstock.wire import push
 from penstock.wire.columns import decode_delivered
 
@@ -173,7 +173,7 @@ class PushedDeliveries(DeliverySource, SettleLink):
             if now - alone_since > self._link.server.retry_for_s:
                 self._fail(Unavailable(f"the server cannot be listened to: {lost}"))
                 return
-            time.sleep(pause_s * random.uniform(0.5, 1))
+            time.sleep(pause_s * own_random.uniform(0.5, 1))
             pause_s = min(pause_s * 2, _BACKOFF_S_MAX)
 
     def _listen(self) -> None:

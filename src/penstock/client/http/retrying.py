@@ -5,7 +5,6 @@ Written without I/O, as steps that a thread or an event loop takes (see `penstoc
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Coroutine
@@ -28,6 +27,7 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.model.problem import PROBLEM_TYPE, Problem, error_of
+from penstock.randomness import own_random
 
 T = TypeVar("T")
 
@@ -184,7 +184,7 @@ class RetryingClient:
             if wait_s:
                 if time.monotonic() + wait_s > deadline:
                     raise Unavailable("the last requests failed; the server is tried again later")
-                yield Pause(wait_s * random.uniform(1.0, 1.2))
+                yield Pause(wait_s * own_random.uniform(1.0, 1.2))
                 continue
             try:
                 reply = yield Exchange(way, request)
@@ -210,7 +210,7 @@ class RetryingClient:
                     raise error
                 # What failed on the way may have got somewhere; who was sent away has not.
                 begun = begun or not isinstance(error, TooManyRequests)
-            pause_s = backoff_s * random.uniform(0.5, 1.0)
+            pause_s = backoff_s * own_random.uniform(0.5, 1.0)
             if isinstance(error, TooManyRequests):
                 pause_s = max(pause_s, error.retry_after_s)
             if time.monotonic() + pause_s > deadline:

@@ -8,7 +8,6 @@ refused is told in the protocol in which it was asked.
 from __future__ import annotations
 
 import time
-from random import getrandbits
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -16,6 +15,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from penstock.errors import PenstockError, RequestTooLarge
+from penstock.randomness import own_random
 from penstock.server.connections import SCOPE
 from penstock.server.door import Door
 from penstock.server.http.answers import Answer, Request, parse_query
@@ -258,7 +258,7 @@ def _invalid(exc: msgspec.ValidationError) -> SqsProblem:
 
 
 def _answered(name: str, result: dict[str, Any] | None, *, is_form: bool) -> Answer:
-    id_ = uuid_text(getrandbits(128))
+    id_ = uuid_text(own_random.getrandbits(128))
     headers = (("x-amzn-requestid", id_),)
     if is_form:
         return Answer(200, XML_TYPE, query.answer_xml(name, result, id_), headers)
@@ -266,7 +266,7 @@ def _answered(name: str, result: dict[str, Any] | None, *, is_form: bool) -> Ans
 
 
 def _refused(problem: SqsProblem, request: Request) -> Answer:
-    id_ = uuid_text(getrandbits(128))
+    id_ = uuid_text(own_random.getrandbits(128))
     headers = [("x-amzn-requestid", id_)]
     if problem.status == 503:
         headers.append(("retry-after", "1"))

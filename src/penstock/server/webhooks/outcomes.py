@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Literal, NamedTuple
 
 from penstock.model.settings import TopicSettings
 from penstock.model.webhooks import STANDARD_SCHEDULE_S, WebhookSettings
+from penstock.randomness import own_random
 
 Verdict = Literal["taken", "failed", "throttled", "gone", "aborted"]
 
@@ -63,7 +63,7 @@ def pause_before(attempt: int, settings: WebhookSettings, topic: TopicSettings) 
     if settings.retries == "standard":
         if attempt > len(STANDARD_SCHEDULE_S):
             return None
-        return STANDARD_SCHEDULE_S[attempt - 1] * random.uniform(0.9, 1.1)
+        return STANDARD_SCHEDULE_S[attempt - 1] * own_random.uniform(0.9, 1.1)
     if topic.max_retries is not None and attempt > topic.max_retries:
         return None
     return topic.policy().backoff.delay_ms(attempt) / 1000
