@@ -10,7 +10,38 @@ CRASHES = "tests/simulation/test_broker_crashes.py"
 JOURNAL = "tests/simulation/test_journal.py"
 INTEGRATION = "tests/integration/broker"
 
+INTERRUPTED = f"{INTEGRATION}/test_interrupted.py"
+
 BROKER_BUGS = [
+    # Ctrl-C, in a program that goes on.
+    Bug(
+        "a decision that was interrupted is believed by half",
+        "broker/ledgered_partition.py",
+        "        if isinstance(exc, PenstockError):\n            return\n",
+        "        return\n",
+        INTERRUPTED,
+    ),
+    Bug(
+        "a transaction that was interrupted keeps its locks",
+        "broker/transaction_plan.py",
+        "        except BaseException:  # Ctrl-C too",
+        "        except PenstockError:  # Ctrl-C too",
+        INTERRUPTED,
+    ),
+    Bug(
+        "a producer numbers a batch again whose sending was interrupted",
+        "client/producer.py",
+        "        except (PenstockError, OSError, MemoryError, asyncio.CancelledError):\n",
+        "        except BaseException:\n",
+        INTERRUPTED,
+    ),
+    Bug(
+        "a batch of messages is complete and pending at once",
+        "log/appender.py",
+        "            finally:  # also after",
+        "            except PenstockError:\n                raise\n            else:  # also after",
+        INTERRUPTED,
+    ),
     Bug(
         "a limit that is set later does not count what is settled",
         "broker/topic.py",

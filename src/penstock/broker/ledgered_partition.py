@@ -3,7 +3,8 @@
 The ledger is a journal with an entry for each decision of a group, and checkpoints. All that
 concerns delivery happens under the partition's lock, in this order: dead letters are stored, the
 events are appended to the ledger, then they are believed. A crash between two of these loses
-nothing.
+nothing. After an interrupt (Ctrl-C) between two of them, in a program that goes on, the groups are
+folded again from the ledger, as a start would.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from penstock.delivery.picking import DeadLetter
 from penstock.delivery.producers import Producers
 from penstock.delivery.queue import Decision, GroupQueue, Policy
 from penstock.delivery.state import GroupState
-from penstock.errors import DiskFull
+from penstock.errors import DiskFull, PenstockError
 from penstock.log.base import PartitionLog
 from penstock.model.dead_letters import Origin
 from penstock.record.batch import Batch
@@ -283,11 +284,15 @@ class LedgeredPartition:
         queues = {group: self.queue(group) for group in groups}  # a new one has an entry, too
         encoded = [(group, ledger.encode(events)) for group, events in groups.items()]
         entry = _SettledEntry(number, encoded)
-        self.journal.append(_SETTLED + _settled_encoder.encode(entry))
-        for group, events in groups.items():
-            self.traces.settled(group, queues[group], events, self.source)
-            queues[group].apply(events)
-        self.transaction_settled = number
+        try:
+            self.journal.append(_SETTLED + _settled_encoder.encode(entry))
+            for group, events in groups.items():
+                self.traces.settled(group, queues[group], events, self.source)
+                queues[group].apply(events)
+            self.transaction_settled = number
+        except BaseException as exc:
+            self._fold_if_interrupted(exc)
+            raise
         if self.journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
             self.look_if_checkpoint_is_due()
 
@@ -298,13 +303,29 @@ class LedgeredPartition:
         if decision.dead_letters:
             return self._give_up(group, queue, decision)
         events, journal = decision.events, self.journal
-        durable = journal.append(_events_of(group) + ledger.encode(events))
-        if len(events) > 1 or type(events[0]) is not Leased:
-            self.traces.settled(group, queue, events, self.source, at_us)
-        queue.apply(events)
+        try:
+            durable = journal.append(_events_of(group) + ledger.encode(events))
+            if len(events) > 1 or type(events[0]) is not Leased:
+                self.traces.settled(group, queue, events, self.source, at_us)
+            queue.apply(events)
+        except BaseException as exc:
+            self._fold_if_interrupted(exc)
+            raise
         if journal.bytes_since_checkpoint > CHECKPOINT_LEDGER_BYTES:
             self.look_if_checkpoint_is_due()
         return durable
+
+    def _fold_if_interrupted(self, exc: BaseException) -> None:
+        """Unless nothing was stored, because that was refused: believe what is stored."""
+        if isinstance(exc, PenstockError):
+            return
+        now_ns, wall_us = self._clock.monotonic_ns(), self._clock.wall_ns() // 1000
+        states, _, settled, _ = self._fold_ledger()
+        for group, state in states.items():
+            self.queues[group] = GroupQueue(state, self._policy, now_ns, wall_us)
+            self._withhold(group)
+        self.transaction_settled = settled
+        self.traces.inherit(self.queues)
 
     def _give_up(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
         """Store dead letters, and then what else was decided. A stored letter is final."""
@@ -406,7 +427,11 @@ class LedgeredPartition:
 
     def _recover(self, up_since: tuple[int, int]) -> None:
         """Fold the ledger, then the frames that came after its checkpoint."""
-        states, log_offset, last_kind = self._fold_ledger()
+        states, image, self.transaction_settled, last_kind = self._fold_ledger()
+        log_offset = self.log.start
+        if image is not None:
+            log_offset = max(image.log_offset, log_offset)
+            self._restore(image)
         journal_end = self.journal.log.end
         self._begin_queues(states, up_since)
         log_offset = self._checkpoint_offset = min(log_offset, self.log.end)
@@ -425,10 +450,12 @@ class LedgeredPartition:
             self._withhold(group)
         self.traces.inherit(self.queues)
 
-    def _fold_ledger(self) -> tuple[dict[str, GroupState], int, bytes]:
-        """How the groups stand, where the log goes on from there, and the last entry's kind."""
+    def _fold_ledger(self) -> tuple[dict[str, GroupState], _Checkpoint | None, int, bytes]:
+        """How the groups stand, the last checkpoint, the last transaction that is in the ledger,
+        and the last entry's kind."""
         states: dict[str, GroupState] = {}
-        log_offset = self.log.start
+        image: _Checkpoint | None = None
+        transaction_settled = 0
         kind = b""
         for entry in self.journal.entries():
             kind, rest = entry[:1], entry[1:]
@@ -444,23 +471,21 @@ class LedgeredPartition:
                 settled = _settled_decoder.decode(rest)
                 for group, data in settled.groups:
                     states.setdefault(group, GroupState(0)).apply(ledger.decode(data))
-                self.transaction_settled = settled.number
+                transaction_settled = settled.number
             elif kind == _GROUP_DELETED:
                 states.pop(rest.decode(), None)
             elif kind == _CHECKPOINT:
                 image = _checkpoint_decoder.decode(rest)
                 states = {name: GroupState.restore(data) for name, data in image.groups.items()}
-                log_offset = max(image.log_offset, self.log.start)
-                self._restore(image)
-        return states, log_offset, kind
+                transaction_settled = image.transactions[1]
+        return states, image, transaction_settled, kind
 
     def _restore(self, image: _Checkpoint) -> None:
         """What a checkpoint says besides the groups."""
         self.producers.restore(image.producers)
         if image.callers:
             self.callers.restore(image.callers)
-        stored, self.transaction_settled, stored_at = image.transactions
-        self.transaction_stored, self.transaction_offset = stored, stored_at
+        self.transaction_stored, _, self.transaction_offset = image.transactions
         self.letters_known = image.letters_known
         self.redriven.restore(image.redriven)
 

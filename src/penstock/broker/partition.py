@@ -93,8 +93,14 @@ class Partition(LedgeredPartition):
             known = self.producers.check(producer_id, epoch, sequence, len(batch), anywhere=wraps)
             if known is not None:
                 return known
-            appended = self.log.append(batch, FrameProducer(producer_id, sequence, epoch))
-            self.producers.record(producer_id, epoch, sequence, len(batch), appended.first_offset)
+            end = self.log.end
+            try:
+                appended = self.log.append(batch, FrameProducer(producer_id, sequence, epoch))
+                first = appended.first_offset
+                self.producers.record(producer_id, epoch, sequence, len(batch), first)
+            except BaseException:
+                self._note_frames(end, producer_id)
+                raise
             self.traces.appended(batch, appended, TraceKind.PUBLISHED)
             self._note(batch, appended)
             return appended
@@ -119,12 +125,23 @@ class Partition(LedgeredPartition):
         with self._publish_lock:
             if number <= self.transaction_stored:
                 return None
-            appended = self.log.append(batch, FrameProducer(TRANSACTION, number))
-            self.transaction_stored = number
-            self.transaction_offset = appended.first_offset
+            end = self.log.end
+            try:
+                appended = self.log.append(batch, FrameProducer(TRANSACTION, number))
+                self.transaction_offset = appended.first_offset
+                self.transaction_stored = number
+            except BaseException:
+                self._note_frames(end, TRANSACTION)
+                raise
             self.traces.appended(batch, appended, TraceKind.PUBLISHED)
             self._note(batch, appended)
             return appended
+
+    def _note_frames(self, end: int, producer_id: int) -> None:
+        """An append was refused, or interrupted (Ctrl-C) when it was done, or not yet."""
+        for header in self.log.headers(end):
+            if header.producer_id == producer_id:
+                self._fold_frame(header)
 
     def _note(self, batch: Batch, appended: Appended) -> None:
         """Messages were appended."""

@@ -211,24 +211,30 @@ class TopicCalls(BrokerPart):
         settings = self._catalog.settings(name)
         self._resting_stats.forget(name)
         self._unopened.opening(name)
-        self._opening.add(name)
-        with ExitStack() as closing:
-            closing.callback(self._opening.discard, name)
-            topic = self._store.open_topic(name, settings, self._dead_letter_store(name))
-            with ExitStack() as undoing:
-                undoing.callback(topic.close)
-                self._transactions.opening(topic)
-                if self._catalog.uses_dedup(name):
-                    topic.rebuild_dedup(self._catalog.dedup_window_ms(name))
-                self.streams.opened(topic)
-                finish_dead_letters(topic, self._dead_letter_store(name))
-                undoing.pop_all()
+        # Plain `finally`: an interrupt within Python's ExitStack would leave the name in there.
+        try:
+            self._opening.add(name)
+            topic = self._opened(name, settings)
+        finally:
+            self._opening.discard(name)
         topic.waiters = self._waiters.setdefault(name, topic.waiters)
         self._chores[name] = TopicChores(
             topic, self._housekeeper, self._retention, self.clock, self.make_dead_letter_topic
         )
         self._topics[name] = topic  # from here on others use it
         self._chores[name].plan_alarms()  # which asks groups how far they are, and they the topic
+        return topic
+
+    def _opened(self, name: TopicName, settings: TopicSettings) -> Topic:
+        topic = self._store.open_topic(name, settings, self._dead_letter_store(name))
+        with ExitStack() as undoing:
+            undoing.callback(topic.close)
+            self._transactions.opening(topic)
+            if self._catalog.uses_dedup(name):
+                topic.rebuild_dedup(self._catalog.dedup_window_ms(name))
+            self.streams.opened(topic)
+            finish_dead_letters(topic, self._dead_letter_store(name))
+            undoing.pop_all()
         return topic
 
     def _close(self, name: TopicName) -> None:

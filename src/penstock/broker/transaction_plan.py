@@ -108,8 +108,7 @@ class TransactionPlan:
         }
 
     def __enter__(self) -> Self:
-        with ExitStack() as undoing:
-            undoing.callback(self._locks.close)
+        try:
             self.messages.part(self._given, self._locks)
             for name, number, delayed in sorted(self.messages.parts):
                 if delayed:
@@ -117,7 +116,9 @@ class TransactionPlan:
             self._decide()
             self._decide_offsets()
             self._raise_refused()
-            undoing.pop_all()
+        except BaseException:  # Ctrl-C too; nothing is called after this that it could strike
+            self._locks.close()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -5,6 +5,7 @@ The one for an event loop is in `async_producer.py`.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -93,13 +94,16 @@ class ProducedTopic:
 
     def append(self, batch: Batch, number: int, identity: ProducerIdentity) -> Steps[Appended]:
         """Store a batch in a partition, once."""
-        producer = ProducerSequence(identity.producer_id, 0, identity.sequence)
+        sequence = identity.sequence
+        if batch is identity.sent:  # Ctrl-C came before its sender heard of it: it is no new one
+            sequence -= len(batch)
+        producer = ProducerSequence(identity.producer_id, 0, sequence)
         try:
             placed = yield from self._publish(batch, number, producer=producer)
-        except BaseException:
-            identity.renew()
+        except (PenstockError, OSError, MemoryError, asyncio.CancelledError):
+            identity.renew()  # the batch is given up; after Ctrl-C it is sent again as what it was
             raise
-        identity.sequence += len(batch)
+        identity.sequence, identity.sent = sequence + len(batch), batch
         return self._appended(placed)
 
     def append_known(self, batch: Batch, number: int, _: ProducerIdentity) -> Steps[Appended]:
@@ -173,6 +177,8 @@ class ProducerIdentity:
     def renew(self) -> None:
         self.producer_id = own_random.getrandbits(62) + 1
         self.sequence = 0
+        self.sent: Batch | None = None
+        """The last batch that was stored."""
 
 
 def _taken_apart(batch: Batch) -> tuple[Batch, dict[str, Any]]:

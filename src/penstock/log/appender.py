@@ -40,6 +40,7 @@ class Pending:
     __slots__ = (
         "appended",
         "appender",
+        "built",
         "bytes",
         "columns",
         "error",
@@ -55,6 +56,7 @@ class Pending:
         self.bytes = 0
         self.columns: dict[str, list[Any]] = {}
         self.since_ns = 0
+        self.built: Batch | None = None
         self.appended: Appended | None = None
         self.error: BaseException | None = None
         self.gate: threading.Lock | None = None
@@ -118,6 +120,12 @@ class Pending:
             column.append(extra)
 
     def batch(self) -> Batch:
+        """The same one each time, by which a producer knows what it has sent already."""
+        if self.built is None:
+            self.built = self._build()
+        return self.built
+
+    def _build(self) -> Batch:
         for name, column in self.columns.items():
             column.extend([_NOTHING[name]] * (len(self.values) - len(column)))
         if not self.columns and len(self.values) <= WORTH_IT_MAX:
@@ -194,17 +202,13 @@ class BufferedAppender:
     def send_value(self, value: bytes | str) -> Sent:
         """Add a message that has a value and nothing else: the short way."""
         if type(value) is bytes:
-            lock = self._lock
-            lock.acquire()  # `with` does the same, and takes longer than all the rest of this
-            try:
+            with self._lock:  # not `acquire`, behind which Ctrl-C would leave it locked for ever
                 pending = self._pending
                 row, size = len(pending.values), pending.bytes + len(value)
                 if 0 < row < self._last_row and size < self._bytes_max:
                     pending.values.append(value)
                     pending.bytes = size
                     return Sent(pending, row)
-            finally:
-                lock.release()
         return self._add(_as_bytes("value", value), None)
 
     def flush(self) -> None:
@@ -309,8 +313,11 @@ class BufferedAppender:
 
     def _complete_pending(self) -> None:
         if self._pending.values:
-            self._complete.append(self._pending)
-            self._pending = Pending(self)
+            following = Pending(self)
+            try:
+                self._complete.append(self._pending)
+            finally:  # also after Ctrl-C: one that is in both places would be written twice
+                self._pending = following
 
     def _start_linger(self) -> None:
         self._pending.since_ns = self._clock.monotonic_ns()

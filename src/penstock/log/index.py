@@ -81,7 +81,8 @@ class SegmentIndex:
     """The index of one segment, growing while the segment is written: see `Segment.add`.
 
     One thread adds; others search at the same time. The columns are plain arrays that only grow,
-    `offsets` last, so that a searcher never meets a half-written entry.
+    `offsets` last, so that a searcher never meets a half-written entry. What an interrupt (Ctrl-C)
+    left of one goes with the next.
     """
 
     __slots__ = (
@@ -107,11 +108,19 @@ class SegmentIndex:
 
     def begin_block(self, position: int, offset: int, newest: int, priorities: int) -> None:
         """A frame begins a block; `newest` is the largest timestamp up to it, its own included."""
-        self.next_block_at = position + self._interval_bytes
+        if len(self.positions) > len(self) or (self.positions and self.positions[-1] == position):
+            self._drop_interrupted(position)
         self.positions.append(position)
         self.priorities.append(priorities)
         self.last_timestamps.append(newest)
         self.offsets.append(offset)
+        self.next_block_at = position + self._interval_bytes
+
+    def _drop_interrupted(self, position: int) -> None:
+        """Drop the entry of a frame that was to lie where one is added now."""
+        count = bisect_left(self.positions, position, 0, len(self))
+        for column in (self.offsets, self.last_timestamps, self.priorities, self.positions):
+            del column[count:]
 
     def block_of(self, offset: int) -> int:
         """The number of the block in which an offset lies."""

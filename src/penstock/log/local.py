@@ -414,15 +414,18 @@ class LocalLog(DurableLog):
         if self._uncounted:
             self._cut_uncounted()
         self._uncounted = True
-        try:
-            self._active_file.append(frame.buffers)
-        except OSError as exc:
-            raise self._not_written(frame, exc) from exc
-        self._active.add(frame)
-        self._uncounted = False
         if frame.priorities & EXPIRES:
             self.may_expire = True
-        self.end = frame.next_offset
+        try:
+            self._active_file.append(frame.buffers)
+            self._active.add(frame)
+            self.end = frame.next_offset
+        except OSError as exc:
+            raise self._not_written(frame, exc) from exc
+        except BaseException:  # Ctrl-C: the segment says whether the frame counts
+            self.end = self._active.next_offset
+            raise
+        self._uncounted = False
         if self._commit_is_due and self.config.fsync == "interval":
             return DONE
         return self._plan_commit()
