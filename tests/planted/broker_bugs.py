@@ -434,4 +434,25 @@ BROKER_BUGS = [
         "        return []\n",
         f"{INTEGRATION}/test_ttl_and_retention.py::test_a_stream_group_counts_too",
     ),
+    Bug(
+        "whoever opens a topic of many partitions holds up everybody",
+        "broker/topic_calls.py",
+        "            self._unopened.opening(name)\n        topic = ",
+        "            self._unopened.opening(name)\n            topic = ",
+        "tests/integration/broker/test_opening.py",
+    ),
+    Bug(
+        "the topic of the dead letters is made while that of the messages is opened",
+        "broker/topic_calls.py",
+        "        return [name, self.dead_letters_of(name), *sources]\n",
+        "        return [name, self.dead_letters_of(name)]\n",
+        "tests/integration/broker/test_opening.py",
+    ),
+    Bug(
+        "the event loop waits while the logs of a topic are opened",
+        "server/long_calls.py",
+        "        return name in self._running or not self._is_open(name)\n",
+        "        return name in self._running\n",
+        "tests/integration/server/test_first_use.py",
+    ),
 ]

@@ -107,6 +107,8 @@ class Api(
         """The short way of `publish`, without a step of its own here."""
         self.receive_now = partial(broker.receive_now, bytes_max=answer_bytes_max)
         """The same of `receive`."""
+        self.is_open = broker.is_open
+        """Whether a call about a topic is quick. The first one opens its logs: it takes long."""
         self.ack = broker.ack
         """Messages of one lease are done."""
 
@@ -128,6 +130,10 @@ class Api(
         """The answer to a call or, where it has none, perhaps a future of when it is durable."""
         answer: T | Future[None] = getattr(self, METHODS[type(call)])(call)
         return answer
+
+    def open_topic(self, name: TopicName) -> None:
+        """Open a topic, if it is there."""
+        self._broker.open_topic(name)
 
     # Publishing.
 
