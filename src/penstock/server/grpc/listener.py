@@ -22,7 +22,7 @@ from penstock.server.grpc.problems import abort, told
 from penstock.server.grpc.reflection import reflect
 from penstock.server.grpc.requests import decode_request, decode_requests
 from penstock.server.grpc.standard import health_check, health_watch
-from penstock.server.open_files import connections_below_limit
+from penstock.server.open_files import connections_below_limit, connections_of_other_port
 
 _STREAMS_MAX = 1000
 """Calls at the same time on one connection."""
@@ -49,6 +49,10 @@ class GrpcListener:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", _STREAMS_MAX),
                 ("grpc.max_metadata_size", _HEADS_BYTES_MAX),
+                (
+                    "grpc.max_allowed_incoming_connections",
+                    connections_of_other_port(config.connections_max),
+                ),
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
                 ("grpc.max_connection_idle_ms", config.idle_timeout_ms * 4),
                 ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 3),
