@@ -15,6 +15,7 @@ from penstock.server.access_log import AccessLog
 from penstock.server.connections import NamespaceConnections
 from penstock.server.gate import Gate
 from penstock.server.http.heads import Names
+from penstock.server.http.timeouts import WaitingRequests
 from penstock.server.keys import KeyStore
 from penstock.server.long_calls import LongCalls
 from penstock.server.metrics import MeteredFiles, Requests
@@ -86,6 +87,7 @@ class Door:
         self.config = config
         self.gate = Gate(keys, config)
         self.names = Names(config)
+        self.waits = WaitingRequests(self.gate, config.request_timeout_ms / 1000)
         self.files = files
         self.polls = Polls(api, config.polls_max)
         self.connections = NamespaceConnections(api)

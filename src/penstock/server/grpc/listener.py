@@ -172,12 +172,18 @@ class GrpcListener:
 
     async def _guarded(self, context: Any, work: Callable[[GrpcCall], Awaitable[Any]]) -> Any:
         """Let a client in, and tell it what goes wrong."""
-        call = None
+        call = wait = None
+        task, waits = asyncio.current_task(), self._door.waits
+        assert task is not None
         try:
             call = self._let_in(context)
+            wait = waits.for_answer(task, call.key)
             return await work(call)
         except asyncio.CancelledError:
-            raise
+            if wait is None or wait.reason is None:
+                raise
+            task.uncancel()
+            await abort(context, wait.reason)  # its key is not good any more
         except TimeoutError:
             await abort(context, told(PenstockError("nothing was taken for 30 seconds")))
         except grpc.aio.AioRpcError as exc:
@@ -185,6 +191,8 @@ class GrpcListener:
         except Exception as exc:  # noqa: BLE001 - it becomes the answer
             await abort(context, await _decided(call, told(exc)))
         finally:
+            if wait is not None:
+                waits.leave(wait)
             self._door.connections.closed(call)
 
     def _let_in(self, context: Any) -> GrpcCall:
