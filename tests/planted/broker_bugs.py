@@ -17,8 +17,8 @@ BROKER_BUGS = [
     Bug(
         "a decision that was interrupted is believed by half",
         "broker/ledgered_partition.py",
-        "        if isinstance(exc, PenstockError):\n            return\n",
-        "        return\n",
+        "            self._in_doubt = True\n            self._fold_again()\n",
+        "            pass\n",
         INTERRUPTED,
     ),
     Bug(
@@ -104,16 +104,16 @@ BROKER_BUGS = [
         "an ack is believed before it is in the ledger",
         "broker/ledgered_partition.py",
         """\
-        durable = journal.append(_events_of(group) + ledger.encode(events))
-        if len(events) > 1 or type(events[0]) is not Leased:
-            self.traces.settled(group, queue, events, self.source, at_us)
-        queue.apply(events)
+            durable = journal.append(_events_of(group) + ledger.encode(events))
+            if len(events) > 1 or type(events[0]) is not Leased:
+                self.traces.settled(group, queue, events, self.source, at_us)
+            queue.apply(events)
 """,
         """\
-        queue.apply(events)
-        durable = journal.append(_events_of(group) + ledger.encode(events))
-        if len(events) > 1 or type(events[0]) is not Leased:
-            self.traces.settled(group, queue, events, self.source, at_us)
+            queue.apply(events)
+            durable = journal.append(_events_of(group) + ledger.encode(events))
+            if len(events) > 1 or type(events[0]) is not Leased:
+                self.traces.settled(group, queue, events, self.source, at_us)
 """,
         CRASHES,
     ),
@@ -464,5 +464,26 @@ BROKER_BUGS = [
         "        return [each.get(partition, start) for each in self.positions(name).values()]\n",
         "        return []\n",
         f"{INTEGRATION}/test_ttl_and_retention.py::test_a_stream_group_counts_too",
+    ),
+    Bug(
+        "whoever opens a topic of many partitions holds up everybody",
+        "broker/topic_calls.py",
+        "            self._unopened.opening(name)\n        topic = ",
+        "            self._unopened.opening(name)\n            topic = ",
+        "tests/integration/broker/test_opening.py",
+    ),
+    Bug(
+        "the topic of the dead letters is made while that of the messages is opened",
+        "broker/topic_calls.py",
+        "        return [name, self.dead_letters_of(name), *sources]\n",
+        "        return [name, self.dead_letters_of(name)]\n",
+        "tests/integration/broker/test_opening.py",
+    ),
+    Bug(
+        "the event loop waits while the logs of a topic are opened",
+        "server/long_calls.py",
+        "        return name in self._running or not self._is_open(name)\n",
+        "        return name in self._running\n",
+        "tests/integration/server/test_first_use.py",
     ),
 ]

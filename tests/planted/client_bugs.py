@@ -175,4 +175,18 @@ CLIENT_BUGS = [
         "            repeated = False\n",
         f"{LOST_ANSWERS}::test_a_call_that_failed_can_be_made_again_with_the_same_batch",
     ),
+    Bug(
+        "every request passes one function more",
+        "server/application.py",
+        'found = self._found.get((scope["method"], _path(scope)))',
+        'found = self._found.get((scope["method"], _path(scope) and _path(scope)))',
+        "tests/unit/server/test_request_path.py",
+    ),
+    Bug(
+        "every embedded publish passes one function more",
+        "record/schema.py",
+        "    first, pairs = _first_letters(ulid >> 30), _PAIRS\n",
+        "    first, pairs = _first_letters.__wrapped__(ulid >> 30), _PAIRS\n",
+        "tests/unit/client/test_path_length.py",
+    ),
 ]

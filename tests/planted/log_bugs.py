@@ -304,7 +304,7 @@ aggregate([("offset", "min")])
     # Bytes that changed.
     Bug(
         "no CRC check of frames that are read",
-        "log/reader.py",
+        "log/frame_cursor.py",
         "                if crc != header.crc:\n",
         "                if False:\n",
         FLIPPED_SEGMENT,
@@ -346,7 +346,7 @@ aggregate([("offset", "min")])
     ),
     Bug(
         "a read skips a damaged frame without a word",
-        "log/reader.py",
+        "log/frame_cursor.py",
         "        if next_offset > self._offset:\n            self._lost(",
         "        if False:\n            self._lost(",
         FLIPPED_SEGMENT,

@@ -19,7 +19,7 @@ TRANSACTION_BUGS = [
     Bug(
         "a start does not finish what a crash has left",
         "broker/topic_calls.py",
-        "                self._transactions.opening(topic)\n",
+        "            self._transactions.opening(topic)\n",
         "",
         CRASHES,
     ),

@@ -18,29 +18,26 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 
-from penstock.broker.api_part import moment_us, topic_of
+from penstock.broker.api_part import topic_of
 from penstock.broker.broker import Broker
 from penstock.broker.dead_letter_api import DeadLetterApi
-from penstock.broker.decoding import as_json, with_decoded
 from penstock.broker.delay_api import DelayApi
 from penstock.broker.in_flight import in_flight_page
 from penstock.broker.lost_leases import even_if_lost
-from penstock.broker.matching import MessageFilter
 from penstock.broker.members import Members
+from penstock.broker.message_api import MessageApi
 from penstock.broker.namespace_api import NamespaceApi
-from penstock.broker.peek import fetch, nothing_yet, offsets_at, peek, read_partition, stable_end
+from penstock.broker.peek import fetch, nothing_yet, offsets_at, stable_end
 from penstock.broker.publishing import due_us, expiring, publish_each, staged_of
-from penstock.broker.retention import trim
 from penstock.broker.schedule_api import ScheduleApi
 from penstock.broker.schema_api import SchemaApi
-from penstock.broker.search import SearchRange, search
 from penstock.broker.settle import settle_parts
 from penstock.broker.settlement import Settlement
 from penstock.broker.stats_api import StatsApi
 from penstock.broker.stream_group_api import StreamGroupApi
+from penstock.broker.topic_api import TopicApi
 from penstock.broker.webhook_api import WebhookApi
 from penstock.delivery.offsets import Int64s, Offsets
 from penstock.durations import Duration, Moment, parse_ns
@@ -50,7 +47,7 @@ from penstock.model import calls
 from penstock.model.calls import ROUTES, Call
 from penstock.model.deliveries import Delivered, Extend, Nack, Rejection, Settle, Settling, Verb
 from penstock.model.groups import Fetched, PartitionOffset
-from penstock.model.messages import MessagePage, NewMessage, PublishedMessage
+from penstock.model.messages import NewMessage, PublishedMessage
 from penstock.model.names import (
     DEFAULT_NAMESPACE,
     TopicName,
@@ -60,17 +57,12 @@ from penstock.model.names import (
     topic_name,
 )
 from penstock.model.published import CallId, DelayedIds, Placed, ProducerSequence
-from penstock.model.searches import FoundPage
-from penstock.model.settings import TopicSettings, parse_dedup_window_ms
+from penstock.model.settings import parse_dedup_window_ms
 from penstock.model.stats import InFlightPage
 from penstock.model.topics import (
-    Compacted,
     Count,
     Found,
     Groups,
-    PartitionBounds,
-    TopicDescription,
-    TopicNames,
 )
 from penstock.model.transactions import (
     NewTransaction,
@@ -82,7 +74,6 @@ from penstock.model.transactions import (
 )
 from penstock.model.values import Time
 from penstock.record.batch import Batch
-from penstock.record.schema import parse_priority
 
 T = TypeVar("T")
 
@@ -90,11 +81,13 @@ T = TypeVar("T")
 class Api(
     DeadLetterApi,
     DelayApi,
+    MessageApi,
     NamespaceApi,
     SchemaApi,
     ScheduleApi,
     StatsApi,
     StreamGroupApi,
+    TopicApi,
     WebhookApi,
 ):
     """One broker, as doors see it."""
@@ -107,6 +100,8 @@ class Api(
         """The short way of `publish`, without a step of its own here."""
         self.receive_now = partial(broker.receive_now, bytes_max=answer_bytes_max)
         """The same of `receive`."""
+        self.is_open = broker.is_open
+        """Whether a call about a topic is quick. The first one opens its logs: it takes long."""
         self.ack = broker.ack
         """Messages of one lease are done."""
 
@@ -128,6 +123,10 @@ class Api(
         """The answer to a call or, where it has none, perhaps a future of when it is durable."""
         answer: T | Future[None] = getattr(self, METHODS[type(call)])(call)
         return answer
+
+    def open_topic(self, name: TopicName) -> None:
+        """Open a topic, if it is there."""
+        self._broker.open_topic(name)
 
     # Publishing.
 
@@ -360,101 +359,10 @@ class Api(
         """All transactions since the broker was opened."""
         return self._broker.transactions.totals()
 
-    # Topics.
-
-    def list_topics(self, call: calls.ListTopics) -> TopicNames:
-        topic_name("any", call.namespace)
-        return TopicNames(topics=[name.topic for name in self._broker.topics(call.namespace)])
-
-    def create_topic(self, call: calls.CreateTopic) -> TopicDescription:
-        settings = self._broker.create_topic(topic_of(call), call.settings, call.exist_ok)
-        return self._description(call, settings)
-
-    def describe_topic(self, call: calls.DescribeTopic) -> TopicDescription:
-        return self._description(call, self._broker.settings(topic_of(call)))
-
-    def settings(self, name: TopicName) -> TopicSettings:
-        """Of a topic that is there; the same object as long as nobody changes them."""
-        return self._broker.settings(name)
-
-    def alter_topic(self, call: calls.AlterTopic) -> TopicDescription:
-        settings = self._broker.alter_topic(topic_of(call), call.settings)
-        return self._description(call, settings)
-
-    def delete_topic(self, call: calls.DeleteTopic) -> None:
-        self._broker.delete_topic(topic_of(call))
-
-    def describe_partition(self, call: calls.DescribePartition) -> PartitionBounds:
-        topic = self._broker.topic(topic_of(call), create=False)
-        log = topic.partition(call.partition).log
-        at = None
-        if call.at is not None:
-            at = offsets_at(topic, call.at, call.partition)[call.partition]
-        return PartitionBounds(
-            partition=call.partition,
-            start=log.start,
-            end=log.end,
-            durable_end=log.durable_end,
-            at=at,
-        )
-
-    def sync(self, call: calls.Sync) -> None:
-        topic_name("any", call.namespace)
-        self._broker.sync(call.namespace)
-
-    # Messages.
-
-    def peek(self, call: calls.Peek) -> MessagePage:
-        _whole("limit", call.limit)
-        topic = self._broker.topic(topic_of(call), create=False)
-        return peek(topic, call.at, call.partition, call.limit, self._answer_bytes_max)
-
-    def read(self, call: calls.Read) -> MessagePage:
-        topic = self._broker.topic(topic_of(call), create=False)
-        offset = offsets_at(topic, call.at, call.partition)[call.partition]
-        max_bytes = call.max_bytes
-        if self._answer_bytes_max is not None:
-            max_bytes = min(max_bytes, self._answer_bytes_max)
-        return read_partition(topic.partition(call.partition), offset, max_bytes)
-
-    def search_messages(self, call: calls.SearchMessages) -> FoundPage:
-        topic = self._broker.topic(topic_of(call), create=False)
-        wanted = MessageFilter(
-            key=call.key,
-            value=call.value,
-            header=call.header,
-            pointer=call.pointer,
-            equals=call.equals,
-            priority=None if call.priority is None else int(parse_priority(call.priority)),
-            json_of=partial(as_json, self._broker.schemas, call.namespace),
-        )
-        wanted.check()
-        until_us = moment_us("until", call.until)
-        begin = call.after or SearchRange(call.at, call.backward)
-        bytes_max = self._answer_bytes_max
-        page = search(
-            topic, call.partition, begin, wanted, until_us, call.limit, bytes_max, self.clock
-        )
-        found = with_decoded(self._broker.schemas, call.namespace, page.found)
-        return msgspec.structs.replace(page, found=found)
+    # Queue groups.
 
     def purge(self, call: calls.Purge) -> Count:
         return Count(count=self._broker.purge(topic_of(call), call.group))
-
-    def trim(self, call: calls.Trim) -> PartitionBounds:
-        topic = self._broker.topic(topic_of(call), create=False)
-        before = offsets_at(topic, call.before, call.partition)[call.partition]
-        trim(topic, call.partition, before)
-        return self.describe_partition(
-            calls.DescribePartition(
-                namespace=call.namespace, topic=call.topic, partition=call.partition
-            )
-        )
-
-    def compact(self, call: calls.Compact) -> Compacted:
-        return self._broker.compact(topic_of(call))
-
-    # Queue groups.
 
     def list_groups(self, call: calls.ListGroups) -> Groups:
         return Groups(groups=self._broker.groups(topic_of(call)))
@@ -484,18 +392,6 @@ class Api(
         if at_us is None:
             raise InvalidInput("say when: give delay or deliver_at")
         return at_us
-
-    def _description(
-        self, call: calls.TopicCall[TopicDescription], settings: TopicSettings
-    ) -> TopicDescription:
-        times = self._broker.topic_times(topic_of(call))
-        return TopicDescription(
-            topic=call.topic,
-            settings=settings,
-            created_us=times.created_us,
-            updated_us=times.updated_us,
-            incarnation=self._broker.incarnation(topic_of(call)),
-        )
 
     def _check_group(self, name: TopicName, group: str) -> None:
         """Whether a namespace may have one more, if it is one more."""
@@ -529,8 +425,3 @@ def _window_ms(window: Duration, dedup_ids: Sequence[str | bytes | None] | None)
     if dedup_ids is None:
         raise InvalidInput("dedup_window says how long a dedup_id is remembered: give one, too")
     return parse_dedup_window_ms(window)
-
-
-def _whole(name: str, value: int) -> None:
-    if type(value) is not int or value < 0:
-        raise InvalidInput(f"{name} is {value!r}; it must be a whole number from 0 up")

@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.broker.background_work import BackgroundWork
 from penstock.broker.chores import TopicChores
+from penstock.broker.claims import Claims
 from penstock.broker.convert import prepare_folder
 from penstock.broker.folder_watch import FolderWatch
 from penstock.broker.housekeeper import Housekeeper
@@ -85,11 +86,11 @@ class Broker(LookCalls, QueueCalls):
         self.clock: Clock = engine.clock
         self._engine = engine
         self._lock = threading.RLock()
+        self._claims = Claims(self._lock)
         self._closed = self._abandoned = False
         self._lost: LogError | None = None
         self._gone: list[Topic] = []  # those that were open when the folder was lost
         self._topics: dict[TopicName, Topic] = {}  # those that are open
-        self._opening: set[TopicName] = set()
         self._chores: dict[TopicName, TopicChores] = {}
         self._waiters: dict[TopicName, Waiters] = {}
         self._resting_stats = RestingStats(self)
@@ -247,6 +248,8 @@ class Broker(LookCalls, QueueCalls):
         self._compactor.stop()  # what is under way ends when its log is closed
         self._tracing.stop()
         self._note_taker.stop()
+        with self._lock:
+            self._claims.wait_for_all()  # a topic that is being opened is closed with the others
         if self._lost is None and not self._engine.is_intact():
             self.lost()  # just now
         if self._lost is not None:
@@ -283,6 +286,7 @@ class Broker(LookCalls, QueueCalls):
     def abandon(self) -> None:
         """This is a forked process: the data folder is its parent's."""
         self._lock = threading.RLock()
+        self._claims = Claims(self._lock)
         self._closed = self._abandoned = True
         self._topics = {}  # whoever looks for one is told
 

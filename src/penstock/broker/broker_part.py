@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from penstock.broker.broker import BrokerConfig
     from penstock.broker.catalog import Catalog
     from penstock.broker.chores import TopicChores
+    from penstock.broker.claims import Claims
     from penstock.broker.counters import Counters
     from penstock.broker.history import History
     from penstock.broker.housekeeper import Housekeeper
@@ -52,13 +53,14 @@ class BrokerPart:
     _unopened: UnopenedTopics
 
     _lock: threading.RLock
-    """Held by who makes, opens, changes or deletes a topic; taken before those of partitions."""
+    """Held by who makes, changes or deletes a topic; taken before those of partitions."""
+    _claims: Claims
+    """On the topics that are being opened."""
     _closed: bool
     _abandoned: bool
     _lost: LogError | None
     _topics: dict[TopicName, Topic]
     """Those that are open."""
-    _opening: set[TopicName]
     _chores: dict[TopicName, TopicChores]
     _waiters: dict[TopicName, Waiters]
 

@@ -139,6 +139,8 @@ class LedgeredPartition:
         """Set by the broker: the partition wants to be looked at then."""
         self.on_settled: Callable[[], None] | None = None
         """Set by the topic, if it wants to know that messages were done or given back."""
+        self._in_doubt = False
+        """Whether the queues may be other than the ledger says."""
         self._look_ns = 0  # when it will be; until `next_look` was asked, nobody looks
         self._publish_lock = threading.Lock()
         self._policy = policy
@@ -160,6 +162,8 @@ class LedgeredPartition:
 
     def queue(self, group: str, start: int | None = None) -> GroupQueue:
         """The queue of a group; a new one begins at `start`, by default with the oldest message."""
+        if self._in_doubt:
+            self._fold_again()
         queue = self.queues.get(group)
         if queue is None:
             queue = self._queue_of(GroupState(0))
@@ -317,8 +321,13 @@ class LedgeredPartition:
 
     def _fold_if_interrupted(self, exc: BaseException) -> None:
         """Unless nothing was stored, because that was refused: believe what is stored."""
-        if isinstance(exc, PenstockError):
-            return
+        if not isinstance(exc, PenstockError):
+            self._in_doubt = True
+            self._fold_again()
+
+    def _fold_again(self) -> None:
+        """Begin the queues anew from the ledger. What interrupts this has it done by the next who
+        needs a queue."""
         now_ns, wall_us = self._clock.monotonic_ns(), self._clock.wall_ns() // 1000
         states, _, settled, _ = self._fold_ledger()
         for group, state in states.items():
@@ -326,6 +335,7 @@ class LedgeredPartition:
             self._withhold(group)
         self.transaction_settled = settled
         self.traces.inherit(self.queues)
+        self._in_doubt = False
 
     def _give_up(self, group: str, queue: GroupQueue, decision: Decision) -> Future[None]:
         """Store dead letters, and then what else was decided. A stored letter is final."""

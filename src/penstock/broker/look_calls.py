@@ -24,13 +24,13 @@ class LookCalls(PublishCalls):
         topic = self._topics.get(name)
         if topic is not None:
             return topic_stats(self, topic)
-        with self._lock:  # so that nobody else opens it meanwhile
-            settings = self.settings(name)
-            topic = self._topics.get(name)
-            if name in self._opening:  # by this thread: nobody else gets here meanwhile
-                raise self._catalog.not_found(name)
+        with self._claimed(name):  # so that nobody else opens it meanwhile
+            with self._lock:
+                settings = self.settings(name)
+                topic = self._topics.get(name)
+                resting = None if topic is not None else self._resting_stats.of(name)
             if topic is None:
-                return self._resting_stats.of(name) or self._take_stats(name, settings)
+                return resting or self._take_stats(name, settings)
         return topic_stats(self, topic)
 
     def alarms(self, topic: Topic) -> list[Alarm]:
@@ -86,5 +86,6 @@ class LookCalls(PublishCalls):
                 stats = topic_stats(self, topic)
             finally:
                 topic.close()
-        self._resting_stats.keep(name, stats)
+        with self._lock:
+            self._resting_stats.keep(name, stats)
         return stats

@@ -223,7 +223,7 @@ class Partition(LedgeredPartition):
     ) -> tuple[Leased, tuple[tuple[int, Offsets], ...]] | None:
         """What is handed out, and when that was first delivered which comes again."""
         with self.lock:
-            queue = self.queues.get(group) or self.queue(group)
+            queue = (not self._in_doubt and self.queues.get(group)) or self.queue(group)
             now_ns = self._clock.monotonic_ns()
             if now_ns >= self._look_ns:
                 self._expire(group, queue, now_ns)
@@ -288,7 +288,7 @@ class Partition(LedgeredPartition):
         """Messages are done."""
         with self.lock:
             now_ns = self._clock.monotonic_ns()
-            queue = self.queues.get(group) or self._new_queue()
+            queue = (not self._in_doubt and self.queues.get(group)) or self.known_queue(group)
             decision = queue.ack(now_ns, nonce, offsets)
             durable = DONE
             if decision.lease is not None:
@@ -305,7 +305,7 @@ class Partition(LedgeredPartition):
     def ack_lost(self, group: str, offsets: Offsets) -> Settlement:
         """Messages are done whoever holds them now, or nobody, if they were handed out."""
         with self.lock:
-            queue = self.queues.get(group) or self._new_queue()
+            queue = self.known_queue(group)
             decision = queue.ack_lost(offsets)
             durable = self._carry_out(group, queue, decision) if decision.events else DONE
             self.counters.acked += offsets.count - len(decision.refused)
@@ -323,7 +323,7 @@ class Partition(LedgeredPartition):
         """Carry out a nack, reject or extend that `decide` asks the group's queue for."""
         with self.lock:
             now_ns = self._clock.monotonic_ns()
-            queue = self.queues.get(group) or self._new_queue()
+            queue = self.known_queue(group)
             decision = decide(queue, now_ns)
             durable = self._carry_out(group, queue, decision) if decision.events else DONE
             self.counters.count_settled(decision.events)
@@ -362,6 +362,8 @@ class Partition(LedgeredPartition):
 
     def known_queue(self, group: str) -> GroupQueue:
         """To decide for. The lock is held."""
+        if self._in_doubt:
+            self._fold_again()
         return self.queues.get(group) or self._new_queue()
 
     def letters_of(self, decision: Decision) -> Iterator[tuple[DeadLetter, list[Batch]]]:
@@ -454,6 +456,8 @@ class Partition(LedgeredPartition):
         """
         news = False
         with self.lock:
+            if self._in_doubt:
+                self._fold_again()
             for group, queue in self.queues.items():
                 deadline = queue.next_deadline()
                 if deadline is not None and deadline <= now_ns:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -38,6 +39,7 @@ class TopicCalls(BrokerPart):
         if isinstance(settings, dict):
             settings = parse_settings(settings, self._default_settings(name))
         with self._lock:
+            self._claims.wait_for(partial(self._concerned, name))
             self._check_open()
             if settings.dead_letter_suffix != DEAD_LETTER_SUFFIX:
                 topic_name(name.topic + settings.dead_letter_suffix, name.namespace)
@@ -54,13 +56,15 @@ class TopicCalls(BrokerPart):
             self.latencies.begin(name)
             self._catalog.create(name, settings)
             if self.is_dead_letters(name) or self._catalog.sources_of(name):
-                self._open(name)  # the topic that it is for may be open, and looks for it
+                self._open_known(name)  # the topic that it is for may be open, and looks for it
         self.streams.topics_changed()
         return settings
 
     def alter_topic(self, name: TopicName, settings: dict[str, Any]) -> TopicSettings:
         """Change settings. Partitions can be added, never taken away."""
+        self.topic(name, create=False)  # before the lock is held, since that may take long
         with self._lock:
+            self._claims.wait_for(partial(self._concerned, name))
             topic = self.topic(name, create=False)
             new = parse_settings(settings, topic.settings)
             if new.partitions < len(topic.partitions):
@@ -95,6 +99,7 @@ class TopicCalls(BrokerPart):
     def delete_topic(self, name: TopicName) -> None:
         """With all its messages, delays and groups; its dead letters stay."""
         with self._lock:
+            self._claims.wait_for(partial(self._concerned, name))
             self._check_open()
             self._catalog.delete(name)
             self._close(name)
@@ -136,6 +141,10 @@ class TopicCalls(BrokerPart):
                 self.create_topic(name, {}, exist_ok=True)
             topic = self._open_known(name)
         return topic
+
+    def open_topic(self, name: TopicName) -> None:
+        """Open a topic if it is there. The first time that takes long; calls about it do not."""
+        self._open_known(name)
 
     def open_topic_or_none(self, name: TopicName) -> Topic | None:
         """A topic, if it is open. The caller may hold locks of partitions."""
@@ -197,35 +206,49 @@ class TopicCalls(BrokerPart):
 
     def _open_known(self, name: TopicName) -> Topic | None:
         """A topic that is there, opened if it is not; None if there is none."""
+        with self._claimed(name, self._with_dead_letters):
+            if name not in self._topics:
+                for each in reversed(self._with_dead_letters(name)):
+                    self._open(each)  # the dead letters first: they are looked for under our locks
+            with self._lock:
+                self._check_open()
+                return self._topics.get(name)
+
+    @contextmanager
+    def _claimed(
+        self, name: TopicName, names: Callable[[TopicName], list[TopicName]] = lambda name: [name]
+    ) -> Iterator[None]:
+        """Nobody else opens, changes or deletes a topic meanwhile, or those that belong to it.
+        Raises TopicNotFound if this thread is opening it: it is not there yet."""
+        with self._lock:
+            if self._claims.are_mine(name):
+                raise self._catalog.not_found(name)
+        with self._claims.claim(partial(names, name)):
+            yield
+
+    def _with_dead_letters(self, name: TopicName) -> list[TopicName]:
+        """A topic, that of its dead letters if there is one, and so on."""
+        found = [name]
+        while (name := self.dead_letters_of(name)) in self._catalog and name not in found:
+            found.append(name)
+        return found
+
+    def _concerned(self, name: TopicName) -> list[TopicName]:
+        """The topics that are not to be opened while one is made, changed or deleted."""
+        claimed = self._claims.names()
+        sources = [each for each in claimed if self.dead_letters_of(each) == name]
+        return [name, self.dead_letters_of(name), *sources]
+
+    def _open(self, name: TopicName) -> None:
+        """Open a claimed topic that is there and not open. The logs of many partitions take long:
+        the broker's lock is free meanwhile, unless the caller has it."""
         with self._lock:
             self._check_open()
-            topic = self._topics.get(name)
-            if name in self._opening:  # by this thread: nobody else gets here meanwhile
-                raise self._catalog.not_found(name)
-            if topic is None and name in self._catalog:
-                self._open_known(self.dead_letters_of(name))  # it is looked for under our locks
-                topic = self._open(name)
-            return topic
-
-    def _open(self, name: TopicName) -> Topic:
-        settings = self._catalog.settings(name)
-        self._resting_stats.forget(name)
-        self._unopened.opening(name)
-        # Plain `finally`: an interrupt within Python's ExitStack would leave the name in there.
-        try:
-            self._opening.add(name)
-            topic = self._opened(name, settings)
-        finally:
-            self._opening.discard(name)
-        topic.waiters = self._waiters.setdefault(name, topic.waiters)
-        self._chores[name] = TopicChores(
-            topic, self._housekeeper, self._retention, self.clock, self.make_dead_letter_topic
-        )
-        self._topics[name] = topic  # from here on others use it
-        self._chores[name].plan_alarms()  # which asks groups how far they are, and they the topic
-        return topic
-
-    def _opened(self, name: TopicName, settings: TopicSettings) -> Topic:
+            if name in self._topics or name not in self._catalog:
+                return
+            settings = self._catalog.settings(name)
+            self._resting_stats.forget(name)
+            self._unopened.opening(name)
         topic = self._store.open_topic(name, settings, self._dead_letter_store(name))
         with ExitStack() as undoing:
             undoing.callback(topic.close)
@@ -234,8 +257,20 @@ class TopicCalls(BrokerPart):
                 topic.rebuild_dedup(self._catalog.dedup_window_ms(name))
             self.streams.opened(topic)
             finish_dead_letters(topic, self._dead_letter_store(name))
-            undoing.pop_all()
-        return topic
+            with self._lock:
+                if self._lost is not None:
+                    raise self._engine.loss()
+                undoing.pop_all()
+                topic.waiters = self._waiters.setdefault(name, topic.waiters)
+                self._chores[name] = TopicChores(
+                    topic,
+                    self._housekeeper,
+                    self._retention,
+                    self.clock,
+                    self.make_dead_letter_topic,
+                )
+                self._topics[name] = topic  # from here on others use it
+                self._chores[name].plan_alarms()  # which asks groups, and they the topic
 
     def _close(self, name: TopicName) -> None:
         topic = self._topics.pop(name, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, ExitStack
 
+from penstock.client.batch_publishing import AsyncBatchPublishing, BatchPublishing
 from penstock.client.context_managers import AsyncClosing, Closing
 from penstock.client.listening import AsyncListening, Listening
 from penstock.client.looking import AsyncLooking, Looking
@@ -22,6 +23,7 @@ from penstock.client.webhooks import AsyncWebhookCalls, WebhookCalls
 
 class Client(
     Publishing,
+    BatchPublishing,
     Queues,
     Listening,
     Looking,
@@ -55,6 +57,7 @@ class Client(
 
 class AsyncClient(
     AsyncPublishing,
+    AsyncBatchPublishing,
     AsyncQueues,
     AsyncListening,
     AsyncLooking,

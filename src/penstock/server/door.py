@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock.broker.api import Api
 from penstock.config import ServerConfig
 from penstock.model.cluster import ClusterRoutes, ClusterStatus, ShardVerified
+from penstock.model.names import TopicName
 from penstock.server.access_log import AccessLog
 from penstock.server.connections import NamespaceConnections
 from penstock.server.gate import Gate
 from penstock.server.http.heads import Names
+from penstock.server.http.timeouts import WaitingRequests
 from penstock.server.keys import KeyStore
 from penstock.server.long_calls import LongCalls
 from penstock.server.metrics import MeteredFiles, Requests
@@ -85,6 +87,7 @@ class Door:
         self.config = config
         self.gate = Gate(keys, config)
         self.names = Names(config)
+        self.waits = WaitingRequests(self.gate, config.request_timeout_ms / 1000)
         self.files = files
         self.polls = Polls(api, config.polls_max)
         self.connections = NamespaceConnections(api)
@@ -105,7 +108,7 @@ class Door:
         self._read_threads = ThreadPoolExecutor(_READ_THREADS, "penstock-read")
         self._queue_threads = ThreadPoolExecutor(_QUEUE_THREADS, "penstock-queue")
         self._member_threads = ThreadPoolExecutor(_MEMBER_THREADS, "penstock-member")
-        self.long_calls = LongCalls(self._queue_threads, self.polls.look)
+        self.long_calls = LongCalls(self._queue_threads, self.polls.look, self._is_open)
 
     @property
     def keys(self) -> KeyStore:
@@ -114,6 +117,15 @@ class Door:
     async def aside(self, work: Callable[..., T], *args: Any) -> T:
         """Do something that takes long, or waits for the disk, beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
+    async def opened(self, names: Iterable[TopicName]) -> None:
+        """Open topics beside the event loop, so that calls about them are quick."""
+        for name in names:
+            if not self.api.is_open(name):
+                await self.aside(self.api.open_topic, name)
+
+    def _is_open(self, name: TopicName) -> bool:
+        return self.api.is_open(name)
 
     async def read_aside(self, work: Callable[..., T], *args: Any) -> T:
         """The same for what may become a long answer. Raises Unavailable if there is no room for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 
 _WANTED = 65_536
+_SHARE_OF_OTHERS = 4  # of the connections that a server may have, one in so many
 
 
 def connections_below_limit(connections_max: int) -> int:
@@ -19,3 +20,8 @@ def connections_below_limit(connections_max: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
     return connections_max if soft == unlimited else max(1, min(connections_max, soft // 2))
+
+
+def connections_of_other_port(connections_max: int) -> int:
+    """How many of them may be open at a port that speaks another protocol than HTTP."""
+    return max(1, connections_below_limit(connections_max) // _SHARE_OF_OTHERS)

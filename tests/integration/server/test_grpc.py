@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,28 @@ def test_errors_have_a_status_and_a_reason(
     client: Client, call: Any, code: str, reason: str
 ) -> None:
     assert code_of(lambda: call(client)) == (grpc.StatusCode[code], reason)
+
+
+@pytest.mark.parametrize("call", ["receive", "lease"])
+def test_what_waits_ends_when_its_key_is_revoked(broker: Broker, call: str) -> None:
+    keys = KeyStore.open(broker.folder)
+    admin, doomed = keys.create("ops", "admin"), keys.create("app", "consumer")
+    with RunningServer(broker, keys, grpc="127.0.0.1:0") as server:
+        port = server.server.grpc.port  # type: ignore[union-attr]
+        ops, app = Client(port, admin.token), Client(port, doomed.token)
+        ops.ask("create_topic", topic="orders")
+
+        def wait() -> Any:
+            if call == "receive":
+                return app.receive(wait=seconds(18))
+            return Leasing(app, credit=1).next()
+
+        with ThreadPoolExecutor(1) as beside:
+            waiting = beside.submit(code_of, wait)
+            until(lambda: len(server.door.polls) == 1)
+            keys.revoke("app")
+            code, reason = waiting.result(10)
+        assert (code, reason) == (grpc.StatusCode.UNAUTHENTICATED, "unauthenticated")
 
 
 def test_a_key_is_needed_and_good_for_what_its_role_is(broker: Broker) -> None:

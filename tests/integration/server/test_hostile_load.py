@@ -29,6 +29,7 @@ from penstock.server.http import dispatch
 from penstock.server.keys import KeyStore
 from penstock.server.open_files import connections_below_limit
 from tests.integration.broker.world import Background, QuickFiles, until
+from tests.integration.server import grpc_client
 from tests.integration.server.asking import Http, talk
 from tests.integration.server.process import ServerProcess
 from tests.integration.server.running import RunningServer
@@ -75,6 +76,33 @@ def test_more_connections_than_allowed_are_refused(broker: Broker) -> None:
         until(lambda: len(server.server.server_state.connections) == 9)
         with Http(server.port) as http:
             assert http.get("/healthz").status == 200
+
+
+def test_so_are_more_connections_to_the_grpc_port(broker: Broker) -> None:
+    hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+    with RunningServer(broker, grpc="127.0.0.1:0", connections_max=40) as server:
+        port = server.server.grpc.port  # type: ignore[union-attr]
+        with ExitStack() as open_:
+            idle = [open_.enter_context(connect(port)) for _ in range(15)]
+            for each in idle:
+                each.sendall(hello)
+            until(lambda: sum(map(_is_hung_up, idle)) == 5)  # ten are a quarter
+        client = grpc_client.Client(port)
+        until(lambda: client.ask("list_topics") is not None)
+        client.channel.close()
+
+
+def _is_hung_up(sock: socket.socket) -> bool:
+    """Whether the server closed it; its first frames are read."""
+    sock.settimeout(0.01)
+    try:
+        while sock.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        pass
+    return True
 
 
 def test_half_of_the_open_files_are_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,52 +6,30 @@ tests.unit.client.test_path_length` prints both paths.
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import penstock
+from penstock.broker.api import Api
 from penstock.client.client import Client
+from penstock.client.local_link import LocalLink
+from tests.path_length import differs, show, still_broker, usual_path
 
-SRC = str(Path(penstock.__file__).parent)
-
-PUBLISH_MAX = 15
-RECEIVE_MAX = 25
+PUBLISH_MAX, PUBLISH = 15, 15
+RECEIVE_MAX, RECEIVE = 25, 25
+"""What there may be at most, and what there is."""
 
 _WARM_UP = 20
-
-
-def path_of(call: Callable[[], Any]) -> list[str]:
-    """The functions in `src/penstock` that a call enters, in order; comprehensions are none."""
-    entered: list[FrameType] = []  # kept alive, so that a generator that goes on is known again
-
-    def enter(frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
-        is_ours = code.co_filename.startswith(SRC) and code.co_name[0] != "<"
-        if event == "call" and is_ours and not any(frame is each for each in entered):
-            entered.append(frame)
-
-    before = sys.getprofile()
-    sys.setprofile(enter)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return [
-        f"{each.f_code.co_filename[len(SRC) + 1 :]}: {each.f_code.co_qualname}" for each in entered
-    ]
 
 
 def publish_path(ps: Client) -> list[str]:
     for _ in range(_WARM_UP):
         ps.publish("orders", b"paid")
-    paths = [path_of(lambda: ps.publish("orders", b"paid")) for _ in range(50)]
-    return min(paths, key=len)
+    return usual_path(lambda: lambda: ps.publish("orders", b"paid"))
 
 
 def receive_path(ps: Client) -> list[str]:
@@ -60,36 +38,35 @@ def receive_path(ps: Client) -> list[str]:
         ps.publish("orders", b"paid")
     for _ in range(_WARM_UP):
         ps.receive("orders", group="billing", max_messages=1)
-    paths = [
-        path_of(lambda: ps.receive("orders", group="billing", max_messages=1)) for _ in range(5)
-    ]
-    return min(paths, key=len)
+    return usual_path(lambda: lambda: ps.receive("orders", group="billing", max_messages=1))
 
 
-def show(path: list[str]) -> str:
-    return f"{len(path)} functions:\n" + "\n".join(path)
+@contextmanager
+def still_client(folder: Path | str) -> Iterator[Client]:
+    with still_broker(folder) as broker, Client(LocalLink(Api(broker)), "default") as ps:
+        ps.create_topic("orders")
+        yield ps
 
 
 @pytest.fixture
-def ps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")  # it has a price of its own
-    with penstock.connect(tmp_path) as ps:
-        ps.create_topic("orders")
+def ps(tmp_path: Path) -> Any:
+    with still_client(tmp_path) as ps:
         yield ps
 
 
 def test_a_publish_passes_no_more_functions_than_before(ps: Client) -> None:
     path = publish_path(ps)
     assert len(path) <= PUBLISH_MAX, show(path)
+    assert len(path) == PUBLISH, differs(PUBLISH, path)
 
 
 def test_a_receive_passes_no_more_functions_than_before(ps: Client) -> None:
     path = receive_path(ps)
     assert len(path) <= RECEIVE_MAX, show(path)
+    assert len(path) == RECEIVE, differs(RECEIVE, path)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder, penstock.connect(folder) as client:
-        client.create_topic("orders")
+    with tempfile.TemporaryDirectory() as folder, still_client(folder) as client:
         print("publish:", show(publish_path(client)))
         print("receive:", show(receive_path(client)))

@@ -156,6 +156,7 @@ async def publish_stream(call: GrpcCall, requests: AsyncIterator[Any]) -> AsyncI
 async def _store(call: GrpcCall, asked: Any) -> _Stored:
     name = topic_of(asked)
     call.allow("publish", name.namespace)
+    await call.door.opened([name])
     config = call.door.config
     call_id = CallId.parse(asked.call) if asked.call else None
     if asked.WhichOneof("payload") == "arrow":
@@ -216,7 +217,7 @@ async def receive(call: GrpcCall, asked: Any) -> Any:
         return None if door.long_calls.is_busy(name) else take(min(wanted, _LOOP_MESSAGES))
 
     found: list[Delivered] | None
-    if wanted > _LOOP_MESSAGES or door.long_calls.is_busy(name):
+    if wanted > _LOOP_MESSAGES or door.long_calls.takes_long(name):
         found = await door.long_calls.run(name, door.within_budget(take), wanted)
     else:
         found = take(wanted)
@@ -253,7 +254,7 @@ def begin_settling(
     if len(named.receipts) + sum(len(each.offsets or (0,)) for each in named.leases) > limit:
         raise too_many(limit)
     api, door = call.api, call.door
-    is_long = len(named.receipts) > _LOOP_MESSAGES or door.long_calls.is_busy(name)
+    is_long = len(named.receipts) > _LOOP_MESSAGES or door.long_calls.takes_long(name)
     if verb in ("nack", "reject") or is_long:
         return door.long_calls.run(name, api.settle, verb, name, group, named)
     return api.settle(verb, name, group, named)
@@ -268,6 +269,7 @@ async def fetch(call: GrpcCall, asked: Any) -> Any:
     is_member = bool(asked.group and asked.member_id)
     if is_member:
         call.allow("consume", namespace)
+    await call.door.opened(names)
 
     def read(max_bytes: int) -> Fetched:
         return call.api.fetch(

@@ -22,7 +22,7 @@ from penstock.server.grpc.problems import abort, told
 from penstock.server.grpc.reflection import reflect
 from penstock.server.grpc.requests import decode_request, decode_requests
 from penstock.server.grpc.standard import health_check, health_watch
-from penstock.server.open_files import connections_below_limit
+from penstock.server.open_files import connections_below_limit, connections_of_other_port
 
 _STREAMS_MAX = 1000
 """Calls at the same time on one connection."""
@@ -49,6 +49,10 @@ class GrpcListener:
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_concurrent_streams", _STREAMS_MAX),
                 ("grpc.max_metadata_size", _HEADS_BYTES_MAX),
+                (
+                    "grpc.max_allowed_incoming_connections",
+                    connections_of_other_port(config.connections_max),
+                ),
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
                 ("grpc.max_connection_idle_ms", config.idle_timeout_ms * 4),
                 ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 3),
@@ -168,12 +172,18 @@ class GrpcListener:
 
     async def _guarded(self, context: Any, work: Callable[[GrpcCall], Awaitable[Any]]) -> Any:
         """Let a client in, and tell it what goes wrong."""
-        call = None
+        call = wait = None
+        task, waits = asyncio.current_task(), self._door.waits
+        assert task is not None
         try:
             call = self._let_in(context)
+            wait = waits.for_answer(task, call.key)
             return await work(call)
         except asyncio.CancelledError:
-            raise
+            if wait is None or wait.reason is None:
+                raise
+            task.uncancel()
+            await abort(context, wait.reason)  # its key is not good any more
         except TimeoutError:
             await abort(context, told(PenstockError("nothing was taken for 30 seconds")))
         except grpc.aio.AioRpcError as exc:
@@ -181,6 +191,8 @@ class GrpcListener:
         except Exception as exc:  # noqa: BLE001 - it becomes the answer
             await abort(context, await _decided(call, told(exc)))
         finally:
+            if wait is not None:
+                waits.leave(wait)
             self._door.connections.closed(call)
 
     def _let_in(self, context: Any) -> GrpcCall:

@@ -41,7 +41,6 @@ from penstock.server.http.bodies import ClientGone, body_too_large, decode_json,
 from penstock.server.http.callers import identify
 from penstock.server.http.endpoints import Endpoint, HttpRequest, options_of
 from penstock.server.http.heads import content_length, headers_of
-from penstock.server.http.timeouts import WaitingRequests
 from penstock.server.keys import Key
 
 _logger = logging.getLogger("penstock.server")
@@ -69,7 +68,7 @@ class Dispatcher:
         self.door = door
         self._gate = door.gate
         self.buffers = door.gate.buffers
-        self._waits = WaitingRequests(door.gate, door.config.request_timeout_ms / 1000)
+        self._waits = door.waits
         self._names = door.names
         self._connections = door.connections
 

@@ -30,7 +30,7 @@ V1 = "/v1"
 class HttpRequest:
     """One request on its way through a handler."""
 
-    __slots__ = ("body", "door", "key", "options", "parameters", "request")
+    __slots__ = ("_topic", "body", "door", "key", "options", "parameters", "request")
 
     def __init__(
         self, door: Door, request: Request, parameters: dict[str, str], key: Key | None
@@ -44,6 +44,7 @@ class HttpRequest:
         """The query, as the struct that the endpoint names."""
         self.body: Any = None
         """The JSON body, as the struct that the endpoint names."""
+        self._topic: TopicName | None = None
 
     @property
     def api(self) -> Api:
@@ -62,7 +63,10 @@ class HttpRequest:
 
     @property
     def topic(self) -> TopicName:
-        return topic_name(self.parameters["topic"], self.namespace)
+        topic = self._topic
+        if topic is None:
+            topic = self._topic = topic_name(self.parameters["topic"], self.namespace)
+        return topic
 
     @property
     def group(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -52,9 +52,25 @@ def fetch(call: KafkaCall) -> Answer | Coroutine[Any, Any, Answer]:
     if getattr(body, "session_id", 0):
         return _answer([], Code.FETCH_SESSION_ID_NOT_FOUND)
     wanted = _wanted(call)
+    names = {each.name for each in wanted if each.name is not None}
+    if not all(map(call.api.is_open, names)):
+        return _fetch_when_open(call, wanted, names)
+    return _fetch(call, wanted)
+
+
+async def _fetch_when_open(
+    call: KafkaCall, wanted: Sequence[_Wanted], names: Iterable[TopicName]
+) -> Answer:
+    await call.door.opened(names)
+    outcome: Any = _fetch(call, wanted)
+    answer: Answer = await outcome if isinstance(outcome, Coroutine) else outcome
+    return answer
+
+
+def _fetch(call: KafkaCall, wanted: Sequence[_Wanted]) -> Answer | Coroutine[Any, Any, Answer]:
     reads = _read(call, wanted)
-    wait_s = min(body.max_wait.total_seconds(), _WAIT_S_MAX)
-    if _is_enough(reads, body.min_bytes) or wait_s <= 0 or call.door.stopping:
+    wait_s = min(call.body.max_wait.total_seconds(), _WAIT_S_MAX)
+    if _is_enough(reads, call.body.min_bytes) or wait_s <= 0 or call.door.stopping:
         return _answer(reads)
     return _poll(call, wanted, wait_s)
 

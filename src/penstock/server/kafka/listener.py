@@ -11,10 +11,9 @@ from penstock.server.door import Door
 from penstock.server.kafka import messages
 from penstock.server.kafka.broker import KafkaBroker
 from penstock.server.kafka.connection import KafkaConnection
-from penstock.server.open_files import connections_below_limit
+from penstock.server.open_files import connections_of_other_port
 
 _LOOK_EVERY_S = 1.0
-_SHARE_OF_CONNECTIONS = 4  # of those that a server may have, one in so many speaks Kafka
 
 
 class KafkaListener:
@@ -32,8 +31,7 @@ class KafkaListener:
         self._brokers: dict[Door, KafkaBroker] = {}  # of the shards that this node has
         self._socket = sock
         self._connections: set[KafkaConnection] = set()
-        limit = connections_below_limit(door.config.connections_max)
-        self._connections_max = max(1, limit // _SHARE_OF_CONNECTIONS)
+        self._connections_max = connections_of_other_port(door.config.connections_max)
         self._server: asyncio.Server | None = None
         self._looking: asyncio.Task[None] | None = None
 

@@ -71,6 +71,9 @@ def produce(call: KafkaCall) -> Answer | Coroutine[Any, Any, Answer]:
         decoded = _decode(call, DecodingRoom(_LOOP_UNPACKED_BYTES, _LOOP_HEADERS))
     except _TakesLong:
         return _store_aside(call)
+    names = {part.name for _, parts in decoded for part in parts if isinstance(part, _Decoded)}
+    if not all(map(call.api.is_open, names)):
+        return _store_aside(call)
     stored = _store(call, decoded)
     if call.body.acks != _ACKS_ALL or _is_durable(stored):
         return _answer(call, stored)

@@ -312,7 +312,7 @@ async def _release(call: KafkaCall, session: ShareSession) -> None:
 
 
 async def _acquire(call: KafkaCall, session: ShareSession) -> list[_Acquired]:
-    if any(call.door.long_calls.is_busy(part.name) for part in session.parts):
+    if any(call.door.long_calls.takes_long(part.name) for part in session.parts):
         return await call.door.aside(_acquire_now, call, session)
     return _acquire_now(call, session)
 

@@ -267,7 +267,7 @@ class PushSocket:
         named = asked.settle()
         verb: Any = type(asked).__struct_config__.tag
         api, aside = self.door.api, verb in ("nack", "reject")
-        if aside or self.door.long_calls.is_busy(name):
+        if aside or self.door.long_calls.takes_long(name):
             settling = await self.door.long_calls.run(name, api.settle, verb, name, group, named)
         else:
             settling = api.settle(verb, name, group, named)

@@ -142,6 +142,8 @@ class SqsDispatcher(Dispatcher):
         self._gate.allow(key, action.right, namespace)
         if (connection := scope.get(SCOPE)) is not None:
             self._connections.use(connection, action.right, namespace, settles=name in _SETTLES)
+        if call.name is not None and not self.door.api.is_open(call.name):
+            await self.door.opened([call.name])
         outcome = action.handler(call)
         if isinstance(outcome, LATER):
             outcome = await self._wait(outcome, key, receive)

@@ -156,6 +156,7 @@ class WebhookEndpoint:
         batch = self.record.settings.batch
         wanted = 1 if batch is None else batch.max_messages
         visibility_s = self._timeout_s + _MARGIN_S
+        await self._door.opened([self._name])
 
         def take() -> list[Delivered] | None:
             if self._door.stopping or self._door.long_calls.is_busy(self._name):
@@ -241,7 +242,7 @@ class WebhookEndpoint:
 
     async def _settle(self, verb: Verb, how: Settle) -> None:
         api, door = self._door.api, self._door
-        if verb in ("nack", "reject") or door.long_calls.is_busy(self._name):
+        if verb in ("nack", "reject") or door.long_calls.takes_long(self._name):
             settling = await door.long_calls.run(
                 self._name, api.settle, verb, self._name, self._group, how
             )

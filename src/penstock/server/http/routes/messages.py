@@ -66,7 +66,8 @@ def publish(call: HttpRequest) -> Any:
     store = (
         _store_value if kind == RAW_TYPE else _store_arrow if kind == ARROW_TYPE else _store_json
     )
-    if len(call.request.body) > (_LOOP_JSON_BYTES if store is _store_json else _LOOP_BYTES):
+    bytes_max = _LOOP_JSON_BYTES if store is _store_json else _LOOP_BYTES
+    if len(call.request.body) > bytes_max or not call.api.is_open(call.topic):
         return _publish_aside(call, store)
     return _when_durable(store(call))
 

@@ -66,10 +66,10 @@ def receive(call: HttpRequest) -> Any:
         body.consumer,
         body.partition,
     )
-    if body.start == "latest":
-        call.api.begin_at_end(call.topic, call.group)
     if body.max_messages > _LOOP_MESSAGES or _goes_aside(call):
         return _receive_aside(call, wanted, wait_s)
+    if body.start == "latest":
+        call.api.begin_at_end(call.topic, call.group)
     if body.ack is None:
         return _receive(call, wanted, wait_s)
     acked = _settling(call, "ack", body.ack)
@@ -94,6 +94,8 @@ async def _receive_aside(call: HttpRequest, wanted: _Wanted, wait_s: float) -> A
     name, group, messages_max, *rest = wanted
 
     def take() -> Answer | None:
+        if call.body.start == "latest":
+            call.api.begin_at_end(name, group)
         if call.body.ack is not None:
             _check_settled(_settling(call, "ack", call.body.ack))
         delivered = call.api.receive(*wanted)
@@ -216,8 +218,8 @@ _Wanted: TypeAlias = tuple[TopicName, str, int, Seconds | None, str, int | None]
 
 
 def _goes_aside(call: HttpRequest) -> bool:
-    """Whether the body is long, or a call that takes long is at work on the topic."""
-    return len(call.request.body) > _LOOP_BYTES or call.door.long_calls.is_busy(call.topic)
+    """Whether the body is long, or any call about the topic would take long now."""
+    return len(call.request.body) > _LOOP_BYTES or call.door.long_calls.takes_long(call.topic)
 
 
 def _settle(call: HttpRequest, verb: Verb) -> Any:

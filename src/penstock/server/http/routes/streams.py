@@ -67,13 +67,15 @@ def fetch(call: HttpRequest) -> Any:
 
     async def fetch_aside() -> Answer:
         """Beside the event loop: it would take long."""
+        await call.door.opened(names)
         if wait_s and not is_news() and not call.door.stopping:
             await poll(is_news, lambda found: found)
             call.check_still_good()
         return await call.door.read_aside(lambda: _fetched(call, read()))
 
     on_loop_bytes = _LOOP_BYTES if call.request.accepts(ARROW_TYPE) else _LOOP_JSON_BYTES
-    if body.max_bytes > on_loop_bytes or len(body.positions) > _LOOP_POSITIONS:
+    is_long = body.max_bytes > on_loop_bytes or len(body.positions) > _LOOP_POSITIONS
+    if is_long or not all(map(call.api.is_open, names)):
         return fetch_aside()
     fetched = read()
     if fetched.woken or fetched.has_moved(body.positions) or not wait_s or call.door.stopping:
