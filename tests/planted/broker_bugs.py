@@ -19,6 +19,13 @@ BROKER_BUGS = [
         "tests/integration/broker/test_long_poll.py",
     ),
     Bug(
+        "each partition has an order of ids of its own",
+        "log/local_engine.py",
+        "            ulids=self._ulids,\n",
+        "",
+        f"{INTEGRATION}/test_misconfigured.py",
+    ),
+    Bug(
         "acks of the last second are not in the rate",
         "broker/group_latencies.py",
         "            self._count_samples()\n            return self._acked",
