@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 import msgspec
 
@@ -30,6 +30,23 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TraceMode: TypeAlias = Literal["parent", "link"]
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What `App.consumer` takes beside topic and group, and `App.schedule`, too."""
+
+    concurrency: int
+    retries: int | None
+    backoff: tuple[Duration, float, Duration] | None
+    visibility: Duration | None
+    time_limit: Duration | None
+    rate_limit: str | Sequence[str] | None
+    filter: Callable[[Delivery], bool] | None
+    batch: int | None
+    processes: int | None
+    results: str | bool
+    transactional: bool
+    trace: TraceMode
 
 
 class Consumer(msgspec.Struct, frozen=True, kw_only=True, eq=False):
