@@ -19,6 +19,13 @@ BROKER_BUGS = [
         "tests/integration/broker/test_long_poll.py",
     ),
     Bug(
+        "chores go on in a folder that is gone",
+        "broker/broker.py",
+        "        self._housekeeper.give_up()\n",
+        "",
+        f"{INTEGRATION}/test_lost_folder.py::test_it_is_told_once_and_not_by_every_chore_that_falls_due",
+    ),
+    Bug(
         "each partition has an order of ids of its own",
         "log/local_engine.py",
         "            ulids=self._ulids,\n",
