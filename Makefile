@@ -126,4 +126,5 @@ $(STAMP): requirements/all.txt pyproject.toml
 	rm -f $(STAMP); \
 	$(PY) -m pip install --quiet --require-hashes -r requirements/all.txt; \
 	$(PY) -m pip install --quiet --no-deps --no-build-isolation --editable .; \
+	$(PY) -m compileall -q src; \
 	echo "$(CURDIR)" > $(STAMP)

@@ -50,6 +50,20 @@ BROKER_BUGS = [
         "tests/integration/broker/test_long_poll.py",
     ),
     Bug(
+        "chores go on in a folder that is gone",
+        "broker/broker.py",
+        "        self._housekeeper.give_up()\n",
+        "",
+        f"{INTEGRATION}/test_lost_folder.py::test_it_is_told_once_and_not_by_every_chore_that_falls_due",
+    ),
+    Bug(
+        "each partition has an order of ids of its own",
+        "log/local_engine.py",
+        "            ulids=self._ulids,\n",
+        "",
+        f"{INTEGRATION}/test_misconfigured.py",
+    ),
+    Bug(
         "acks of the last second are not in the rate",
         "broker/group_latencies.py",
         "            self._count_samples()\n            return self._acked",

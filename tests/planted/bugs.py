@@ -24,6 +24,7 @@ from tests.planted.statistics_bugs import STATISTICS_BUGS
 from tests.planted.tenant_bugs import TENANT_BUGS
 from tests.planted.trace_bugs import TRACE_BUGS
 from tests.planted.transaction_bugs import TRANSACTION_BUGS
+from tests.planted.worker_bugs import WORKER_BUGS
 
 BUGS = [
     *LOG_BUGS,
@@ -44,4 +45,5 @@ BUGS = [
     *TENANT_BUGS,
     *TRACE_BUGS,
     *TRANSACTION_BUGS,
+    *WORKER_BUGS,
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -137,6 +138,19 @@ def test_every_error_is_described_with_its_code() -> None:
         if isinstance(error, type) and issubclass(error, PenstockError)
     ]
     assert documented == {error.code: (error.__name__, error.retriable) for error in known}
+
+
+def test_those_in_italics_are_never_raised_themselves() -> None:
+    sections = re.findall(r"^## (.+)$", ERRORS.read_text("utf-8"), re.MULTILINE)
+    names = [row[1] for section in sections for row in rows(ERRORS, section)]
+    italic = {name.strip("*") for name in names if name.startswith("*")}
+    made = set()
+    for path in Path(penstock.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                made.add(node.func.id)
+    assert italic & made == set()
+    assert {"ProducerError", "TopicError", "DeliveryError"} <= italic
 
 
 # Limits.

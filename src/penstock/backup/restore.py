@@ -34,12 +34,7 @@ def restore(
     folders = {new}
     for file in found.files:
         path = os.path.join(new, file.path)
-        folder = os.path.dirname(path)
-        if folder not in folders:
-            os.makedirs(folder, exist_ok=True)
-            while folder not in folders:
-                folders.add(folder)
-                folder = os.path.dirname(folder)
+        _make_folder(os.path.dirname(path), folders)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as out:
             for chunk in store.read(file):
@@ -55,6 +50,14 @@ def restore(
     _sync(os.path.dirname(target))
     total = sum(file.size_bytes for file in found.files)
     return BackupMade(name=name, files=len(found.files), size_bytes=total, copied_bytes=total)
+
+
+def _make_folder(folder: str, made: set[str]) -> None:
+    """Make a folder and those above it that are not made yet, all of them only for their owner."""
+    if folder not in made:
+        _make_folder(os.path.dirname(folder), made)
+        os.mkdir(folder, 0o700)
+        made.add(folder)
 
 
 def _sync(folder: str) -> None:

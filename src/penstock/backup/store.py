@@ -104,7 +104,8 @@ class BackupStore:
         data = os.path.abspath(os.fspath(data))
         if os.path.commonpath([data, self.folder]) in (data, self.folder):
             raise InvalidInput("a folder of backups is neither in the data folder nor around it")
-        for folder in (self._objects, self._lists):
+        os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+        for folder in (self.folder, self._objects, self._lists):  # nobody else's to look at
             os.makedirs(folder, mode=0o700, exist_ok=True)
         with self._alone():
             known = self._known()
@@ -222,7 +223,8 @@ class BackupStore:
             now_ms = max(now_ms, _ms_of(names[-1]) + 1)  # also if the clock was set back
         name = f"{time.strftime(_TIME, time.gmtime(now_ms // 1000))}.{now_ms % 1000:03d}Z"
         path = os.path.join(self._lists, f"{name}.json")
-        with open(f"{path}.tmp", "wb") as out:
+        fd = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as out:
             out.write(msgspec.json.encode(made))
             out.flush()
             os.fsync(out.fileno())

@@ -225,6 +225,7 @@ class Broker(LookCalls, QueueCalls):
         """The logs are not ours any more: take nothing, and tell whoever waits."""
         self._lost = self._engine.loss()
         _logger.error("%s", self._lost)
+        self._housekeeper.give_up()
         self._store.lost(self._lost)
         topics, self._topics = self._topics, {}  # whoever looks for one is told
         self._gone = list(topics.values())

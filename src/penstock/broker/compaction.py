@@ -82,8 +82,12 @@ class TopicCompaction:
     def compact(self, topic: Topic) -> None:
         """All of it, now: also what is not sealed yet, and whatever little can go."""
         for partition in topic.partitions:
-            partition.log.roll()
+            log = partition.log
+            log.roll()
+            size_bytes = log.size_bytes
             self._compact(topic, partition, everything=True)
+            if log.size_bytes < size_bytes:  # what is left of many files may fit into one
+                self._compact(topic, partition, everything=True)
 
     def _run(self, topic: Topic) -> None:
         for partition in topic.partitions:

@@ -66,6 +66,8 @@ class Housekeeper:
             try:
                 self.plan(chore, chore(now_ns))
             except Exception:  # one topic's trouble must not stop the others' housekeeping
+                if self._stopping:
+                    return done
                 _logger.exception("housekeeping failed; trying again in a second")
                 self.plan(chore, now_ns + 1_000_000_000)
             done += 1
@@ -75,6 +77,14 @@ class Housekeeper:
         with self._lock:
             self._drop_stale()
             return self._heap[0][0] if self._heap else None
+
+    def give_up(self) -> None:
+        """Call nobody any more: what the chores are about is gone. The thread ends by itself."""
+        with self._lock:
+            self._stopping = True
+            self._heap.clear()
+            self._planned.clear()
+            self._wake.notify()
 
     def stop(self) -> None:
         with self._lock:

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from penstock.cli import tables
 from penstock.cli.session import Session, connected
 from penstock.cli.units import duration, size
 from penstock.client.client import Client
+from penstock.config import FsyncPolicy
 from penstock.durations import parse_ns
 
 EXAMPLES = """
@@ -73,7 +74,8 @@ def _bench(
     topic = f"bench-{secrets.token_hex(4)}"
     lasts_s = parse_ns(seconds, "seconds") / 1e9
     ps = session.ps
-    ps.create_topic(topic, partitions=partitions, fsync=fsync)
+    policy = cast("FsyncPolicy", fsync)  # the topic refuses what is none
+    ps.create_topic(topic, partitions=partitions, fsync=policy)
     try:
         results = _phases(ps, topic, os.urandom(size_), batch, clients, lasts_s)
     finally:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from penstock.cli.output import write_line
+from penstock.cli.output import line_width, write_line
 from penstock.cli.units import count, duration, moment, size
 from penstock.log.report import Finding, FrameReport, LogReport, SegmentReport, Totals
 
@@ -21,6 +22,8 @@ _COLUMNS = (
     "producer",
     "",
 )
+_SPARED = ("codec", "raw", "producer", "priorities", "columns")
+_INDENT = "    "
 _RIGHT = {"byte", "offsets", "rows", "stored", "raw"}
 _INDEX = {"none yet": "no index yet", "unknown": "not readable"}
 
@@ -42,15 +45,15 @@ def _log(report: LogReport) -> None:
         write_line(f"  open for writing in {report.writer}")
     lines = {segment.file: list(_lines(segment)) for segment in report.segments}
     cells = [_COLUMNS, *(cells for shown in lines.values() for cells, _ in shown)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(_COLUMNS))]
+    layout = _Layout.of([max(len(row[i]) for row in cells) for i in range(len(_COLUMNS))])
     header_is_due = True
     for segment in report.segments:
         write_line("  ", (segment.file, "cyan"), f"  {_facts(segment)}")
         if header_is_due and lines[segment.file]:
-            write_line((_aligned(_COLUMNS, widths), "dim"))
+            write_line((layout.aligned(_COLUMNS), "dim"))
             header_is_due = False
         for row, style in lines[segment.file]:
-            write_line((_aligned(row, widths), style))
+            write_line((layout.aligned(row), style))
         _unfinished(segment, report.writer)
         _findings([f for f in segment.findings if f.position is None])
     _findings(report.findings)
@@ -139,14 +142,41 @@ def _offsets(first: int, after: int | None) -> str:
     return f"{first:,}-{after - 1:,}" if after - 1 > first else f"{first:,}"
 
 
-def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
-    """One line, without the columns that nobody uses."""
-    padded = [
-        cell.rjust(width) if name in _RIGHT else cell.ljust(width)
-        for name, cell, width in zip(_COLUMNS, cells, widths, strict=True)
-        if name != "producer" or width > len("producer")
-    ]
-    return "    " + "  ".join(padded).rstrip()
+class _Layout(NamedTuple):
+    """How wide the columns are, which are shown, and what is between them."""
+
+    widths: list[int]
+    shown: list[int]
+    gap: str
+
+    @classmethod
+    def of(cls, widths: list[int]) -> _Layout:
+        """All that is used; on a narrow terminal closer together, and what can be spared goes."""
+        shown = [
+            i for i, name in enumerate(_COLUMNS) if name != "producer" or widths[i] > len(name)
+        ]
+        made, room = cls(widths, shown, "  "), line_width()
+        if room is None or made.total <= room:
+            return made
+        made = cls(widths, shown, " ")
+        for name in _SPARED:
+            if made.total > room:
+                made = made._replace(shown=[i for i in made.shown if _COLUMNS[i] != name])
+        return made
+
+    @property
+    def total(self) -> int:
+        between = len(self.gap) * (len(self.shown) - 1)
+        return len(_INDENT) + sum(self.widths[i] for i in self.shown) + between
+
+    def aligned(self, cells: tuple[str, ...]) -> str:
+        padded = [
+            cells[i].rjust(self.widths[i])
+            if _COLUMNS[i] in _RIGHT
+            else cells[i].ljust(self.widths[i])
+            for i in self.shown
+        ]
+        return _INDENT + self.gap.join(padded).rstrip()
 
 
 def _unfinished(segment: SegmentReport, writer: str | None) -> None:

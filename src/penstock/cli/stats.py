@@ -264,8 +264,12 @@ def screen(
     groups = _group_rows(busy)
     alarms = _alarm_lines(busy)[:_ALARMS_MAX]
     room = height - 9 - len(alarms)  # title, two heads of up to two lines, what is between, below
-    for_groups = min(len(groups), max(room // 2, room - len(busy)))
-    shown = busy[: max(1, room - for_groups)]
+    topic_height = _height(_HEAD, [_row(stats) for stats in busy[: max(1, room)]], width)
+    group_height = _height(_GROUP_HEAD, groups[: max(1, room)], width)
+    room -= (topic_height > 1) + (group_height > 1)  # their heads are higher, too
+    for_groups = max(room // 2, room - len(busy) * topic_height) // group_height
+    for_groups = min(len(groups), for_groups)
+    shown = busy[: max(1, (room - for_groups * group_height) // topic_height)]
     lines = [(title, "bold"), ("", "")]
     styles = [
         "red"
@@ -296,8 +300,13 @@ def _styled(rows: list[list[str]], styles: Sequence[str]) -> list[tuple[str, str
     head, *body = rows
     return [
         *((line, "dim") for line in head),
-        *((line, style) for (line,), style in zip(body, styles, strict=True)),
+        *((line, style) for row, style in zip(body, styles, strict=True) for line in row),
     ]
+
+
+def _height(columns: Sequence[str], rows: Sequence[tuple[object, ...]], width: int) -> int:
+    """How many lines a row has: long names have one of their own."""
+    return len(tables.lines(columns, rows, width)[-1]) if rows else 1
 
 
 def _look(session: Session, topics: list[str] | None) -> list[TopicStats]:

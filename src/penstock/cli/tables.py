@@ -13,6 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from penstock.cli.output import line_width, write_line
 
 _CUT_MIN = 12
+_INDENT = "  "
 
 
 def table(
@@ -26,13 +27,15 @@ def table(
 
     Where a terminal is too narrow for it, columns move together and the words of a name in the
     head go below each other. Then the columns in `drop` are left out, one after the other, until
-    those in `cut` need to lose no more than their ends. Others are always whole.
+    those in `cut` need to lose no more than their ends. If that is not enough, long names go to
+    lines of their own, above the rest of their rows. Others are always whole.
     """
     head, *body = lines(columns, rows, line_width(), cut=cut, drop=drop)
     for text in head:
         write_line((text, "dim"))
-    for (text,) in body:
-        write_line(text)
+    for row in body:
+        for text in row:
+            write_line(text)
 
 
 def lines(
@@ -54,6 +57,38 @@ def lines(
         for name in drop:
             if _total(made, gap, cut) > width:
                 made = [column for column in made if column.name != name]
+        names, made = _long_names(made, gap, width, cut)
+        if names:
+            rest = _laid(made, gap, width - len(_INDENT), cut)
+            return [
+                name + [f"{_INDENT}{text}" for text in facts]
+                for name, facts in zip(_laid(names, gap, None, ()), rest, strict=True)
+            ]
+    return _laid(made, gap, width, cut)
+
+
+def _long_names(
+    columns: list[_Column], gap: int, width: int, cut: Sequence[str]
+) -> tuple[list[_Column], list[_Column]]:
+    """The first columns that have to go to a line of their own for the others to fit, and those."""
+    names: list[_Column] = []
+    rest = columns
+    for column in columns:
+        is_indented = bool(names)
+        if _total(rest, gap, cut) + is_indented * len(_INDENT) <= width:
+            break
+        is_long = not column.is_number and column.name not in cut and column.width > _CUT_MIN
+        if is_long and _total([*names, column], gap) <= width and len(rest) > 1:
+            names = [*names, column]
+            rest = [each for each in rest if each is not column]
+    for column in names:
+        column.head = [column.name]
+    return names, rest
+
+
+def _laid(made: list[_Column], gap: int, width: int | None, cut: Sequence[str]) -> list[list[str]]:
+    """The lines of a head, and of each row."""
+    if width is not None:
         for column in sorted(made, key=lambda c: -c.width):
             if column.name in cut:
                 column.shorten(_total(made, gap) - width)

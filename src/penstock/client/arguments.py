@@ -17,6 +17,7 @@ from penstock.errors import InvalidInput, InvalidReceipt
 from penstock.model.names import TopicName, parse_topic
 from penstock.model.receipts import Receipt
 from penstock.model.settings import SettingsGiven, parse_settings
+from penstock.model.topic_options import TopicOptions
 from penstock.model.values import Seconds, Time
 from penstock.record.batch import Batch, HeaderMap, Payload
 from penstock.record.json_values import encode_json, is_json_like, with_content_type
@@ -67,7 +68,7 @@ def maybe_time(moment: Moment | None, name: str) -> Time | None:
     return moment.isoformat() if isinstance(moment, datetime) else us / 1e6
 
 
-def plain_settings(given: dict[str, Any]) -> SettingsGiven:
+def plain_settings(given: TopicOptions) -> SettingsGiven:
     """Settings of a topic, checked in the words of the broker before they are sent."""
     # Some are a matter of what the topic has already: those are left to the broker.
     by_topic = ("partitions", "codec_level")

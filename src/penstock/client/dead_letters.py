@@ -45,7 +45,9 @@ class LetterCalls:
             calls.GroupDeadLetters(namespace=self._name.namespace, topic=self._name.topic)
         )
 
-    def _redrive(self, letters: Any, where: LetterFilter | None, to: RedriveTo) -> Steps[int]:
+    def _redrive(
+        self, letters: Any, where: LetterFilter | None, to: RedriveTo, limit: int | None
+    ) -> Steps[int]:
         if to not in get_args(RedriveTo):
             raise InvalidInput(f"to is {to!r:.100}; allowed: {', '.join(get_args(RedriveTo))}")
         name = self._name
@@ -53,21 +55,28 @@ class LetterCalls:
             calls.RedriveDeadLetters(namespace=name.namespace, topic=name.topic, to=to),
             letters,
             where,
+            limit,
         )
 
-    def _purge(self, letters: Any, where: LetterFilter | None) -> Steps[int]:
+    def _purge(self, letters: Any, where: LetterFilter | None, limit: int | None) -> Steps[int]:
         name = self._name
-        return self._apply(
-            calls.PurgeDeadLetters(namespace=name.namespace, topic=name.topic), letters, where
-        )
+        every = calls.PurgeDeadLetters(namespace=name.namespace, topic=name.topic)
+        return self._apply(every, letters, where, limit)
 
     def _apply(
-        self, every: calls.LetterChoice, letters: Any, where: LetterFilter | None
+        self,
+        every: calls.RedriveDeadLetters | calls.PurgeDeadLetters,
+        letters: Any,
+        where: LetterFilter | None,
+        limit: int | None,
     ) -> Steps[int]:
-        """Ask for all of a topic, or for those that are chosen."""
+        """Ask for all of a topic, or for those that are chosen; so many at most."""
         _check_filter(where)
+        left = parse_limit(limit)
         if letters is None and where is None:
-            return (yield from self._link.ask(every)).count
+            if limit is None:
+                return (yield from self._link.ask(every)).count
+            return (yield from self._oldest(every, left))
         places: list[LetterPlace] = []
         if letters is not None:
             named = _parse_letters(letters)
@@ -79,13 +88,28 @@ class LetterCalls:
                 assert where is not None
                 places += [_place(each) for each in page.letters if where(each)]
                 after = page.next
-                if after is None:
+                if after is None or len(places) >= left:
                     break
         done = 0
         for start in range(0, len(places), _PLACES_MAX):
             some = places[start : start + _PLACES_MAX]
-            call = msgspec.structs.replace(every, letters=some)
+            at_most = None if limit is None else min(left - done, _PLACES_MAX)
+            if at_most == 0:
+                break
+            call = msgspec.structs.replace(every, letters=some, limit=at_most)
             done += (yield from self._link.ask(call)).count
+        return done
+
+    def _oldest(
+        self, every: calls.RedriveDeadLetters | calls.PurgeDeadLetters, left: int
+    ) -> Steps[int]:
+        done = 0
+        while done < left:
+            some = min(left - done, _PLACES_MAX)
+            count = (yield from self._link.ask(msgspec.structs.replace(every, limit=some))).count
+            done += count
+            if count < some:
+                break
         return done
 
 
@@ -130,8 +154,10 @@ class DeadLetters(LetterCalls):
         where: LetterFilter | None = None,
         *,
         to: RedriveTo = "group",
+        limit: int | None = None,
     ) -> int:
-        """Send letters back to their topic as new messages: these, those picked, or all.
+        """Send letters back to their topic as new messages: these, those picked, or all; with
+        `limit` so many of them at most, the oldest first.
 
         To the group in which each failed, and to nobody else; with `to="topic"`, as with a letter
         that names no group, to every reader of the topic.
@@ -139,13 +165,17 @@ class DeadLetters(LetterCalls):
         With both, those of the letters that `where` picks. A letter that was redriven or purged
         before is passed over; one that never was here is InvalidInput, and nothing happens.
         """
-        return run(self._redrive(letters, where, to))
+        return run(self._redrive(letters, where, to, limit))
 
     def purge(
-        self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None
+        self,
+        letters: Letter | Sequence[Letter] | None = None,
+        where: LetterFilter | None = None,
+        *,
+        limit: int | None = None,
     ) -> int:
         """Throw letters away: these, those picked, or all; as `redrive` takes them."""
-        return run(self._purge(letters, where))
+        return run(self._purge(letters, where, limit))
 
 
 class AsyncDeadLetters(LetterCalls):
@@ -183,8 +213,10 @@ class AsyncDeadLetters(LetterCalls):
         where: LetterFilter | None = None,
         *,
         to: RedriveTo = "group",
+        limit: int | None = None,
     ) -> int:
-        """Send letters back to their topic as new messages: these, those picked, or all.
+        """Send letters back to their topic as new messages: these, those picked, or all; with
+        `limit` so many of them at most, the oldest first.
 
         To the group in which each failed, and to nobody else; with `to="topic"`, as with a letter
         that names no group, to every reader of the topic.
@@ -192,13 +224,17 @@ class AsyncDeadLetters(LetterCalls):
         With both, those of the letters that `where` picks. A letter that was redriven or purged
         before is passed over; one that never was here is InvalidInput, and nothing happens.
         """
-        return await run_async(self._redrive(letters, where, to))
+        return await run_async(self._redrive(letters, where, to, limit))
 
     async def purge(
-        self, letters: Letter | Sequence[Letter] | None = None, where: LetterFilter | None = None
+        self,
+        letters: Letter | Sequence[Letter] | None = None,
+        where: LetterFilter | None = None,
+        *,
+        limit: int | None = None,
     ) -> int:
         """Throw letters away: these, those picked, or all; as `redrive` takes them."""
-        return await run_async(self._purge(letters, where))
+        return await run_async(self._purge(letters, where, limit))
 
 
 def _check_filter(where: LetterFilter | None) -> None:

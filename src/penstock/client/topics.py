@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Unpack
 
 from penstock.client.arguments import maybe_time, parse_limit, plain_settings
 from penstock.client.base import AsyncCalls, SyncCalls
@@ -17,6 +17,7 @@ from penstock.model.names import TopicName, group_name
 from penstock.model.positions import Position, place_of
 from penstock.model.settings import TopicSettings
 from penstock.model.stats import DelayStats, LatencyRow, PriorityStats, TopicStats
+from penstock.model.topic_options import TopicOptions
 from penstock.model.topics import Compacted, PartitionBounds
 
 _PAGE = 1000
@@ -87,7 +88,7 @@ def _batches(page: MessagePage) -> Batches:
 
 class Topics(SyncCalls):
     def create_topic(
-        self, /, topic: str, *, exist_ok: bool = False, **settings: Any
+        self, /, topic: str, *, exist_ok: bool = False, **settings: Unpack[TopicOptions]
     ) -> TopicSettings:
         """Make a topic. Settings: partitions, visibility, max_retries, backoff, ttl, retention,
         fsync and more; a wrong one says what is allowed."""
@@ -95,7 +96,7 @@ class Topics(SyncCalls):
         call = calls.CreateTopic(**self._topic(topic), settings=given, exist_ok=exist_ok)
         return self._ask(call).settings
 
-    def alter_topic(self, /, topic: str, **settings: Any) -> TopicSettings:
+    def alter_topic(self, /, topic: str, **settings: Unpack[TopicOptions]) -> TopicSettings:
         """Change settings, or add partitions, while it is in use."""
         call = calls.AlterTopic(**self._topic(topic), settings=plain_settings(settings))
         return self._ask(call).settings
@@ -202,7 +203,7 @@ class Topics(SyncCalls):
 
 class AsyncTopics(AsyncCalls):
     async def create_topic(
-        self, /, topic: str, *, exist_ok: bool = False, **settings: Any
+        self, /, topic: str, *, exist_ok: bool = False, **settings: Unpack[TopicOptions]
     ) -> TopicSettings:
         """Make a topic. Settings: partitions, visibility, max_retries, backoff, ttl, retention,
         fsync and more; a wrong one says what is allowed."""
@@ -210,7 +211,7 @@ class AsyncTopics(AsyncCalls):
         call = calls.CreateTopic(**self._topic(topic), settings=given, exist_ok=exist_ok)
         return (await self._ask(call)).settings
 
-    async def alter_topic(self, /, topic: str, **settings: Any) -> TopicSettings:
+    async def alter_topic(self, /, topic: str, **settings: Unpack[TopicOptions]) -> TopicSettings:
         """Change settings, or add partitions, while it is in use."""
         call = calls.AlterTopic(**self._topic(topic), settings=plain_settings(settings))
         return (await self._ask(call)).settings

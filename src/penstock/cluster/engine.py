@@ -18,6 +18,7 @@ from penstock.cluster.writer import ShardWriter
 from penstock.config import LogConfig
 from penstock.errors import LogError, ShardLost
 from penstock.log.watermarks import START_FILE, read_mark
+from penstock.record.schema import BatchUlids
 
 Wait = Callable[[Future[None]], None]
 Aside = Callable[[Callable[[], None]], None]
@@ -47,6 +48,7 @@ class ShardEngine:
         self.folder = replica.folder
         self.clock = replica.clock
         self.files = replica.files
+        self._ulids = BatchUlids()
         self._committer = replica.committer
         self._stream = replica.stream
         self._folder_lock = replica.lock
@@ -80,6 +82,7 @@ class ShardEngine:
             files=self.files,
             committer=self._committer,
             order=self,
+            ulids=self._ulids,
         )
         self._logs.add(log)
         return log

@@ -37,6 +37,7 @@ from penstock.log.segment_header import decode_header
 from penstock.log.watermarks import DURABLE_FILE, read_mark, write_start
 from penstock.record.frame import read_header
 from penstock.record.salt import PLAIN
+from penstock.record.schema import BatchUlids
 from penstock.record.writing import EncodedFrame, resalted
 
 
@@ -93,10 +94,11 @@ class ShardLog(LocalLog):
         files: FileSystem,
         committer: Committer,
         order: Order | None,
+        ulids: BatchUlids | None = None,
     ) -> ShardLog:
         """Raises CacheDamaged if the files do not hold what was committed."""
         committed = cut_to_committed(files, folder)
-        log = cls(folder, _unsynced(config), clock, files, committer, lock=False)
+        log = cls(folder, _unsynced(config), clock, files, committer, False, ulids)
         log.number = number
         log._order = order
         log._trimmed_to = log._start

@@ -141,7 +141,7 @@ class FrameCursor(Generic[F]):
                     return frames, _CUT_OFF
                 self._left_bytes -= size_bytes
                 if header.base_offset < expected:
-                    raise FrameError(at, "an offset that was there before")
+                    raise FrameCorrupt(at, "an offset that was there before")
                 frames.append((at, end, header))
                 at, expected = end, next_offset
         except FrameError as exc:

@@ -41,7 +41,7 @@ from penstock.log.watermarks import DurableMark, write_start
 from penstock.record.batch import Batch
 from penstock.record.frame import EXPIRES, HEADER_BYTES, read_header
 from penstock.record.plain import Single
-from penstock.record.schema import ROWS_MAX, new_batch_ulid
+from penstock.record.schema import BatchUlids
 from penstock.record.writing import (
     COMPRESS_BYTES_MIN,
     NOBODY,
@@ -80,10 +80,12 @@ class LocalLog(DurableLog):
         files: FileSystem | None = None,
         committer: Committer | None = None,
         lock: bool = True,
+        ulids: BatchUlids | None = None,
     ) -> Self:
         """Open a log, or make a new one. What a crash left is put in order first.
 
-        `lock=False` is for a caller that holds the lock on the data folder above this one.
+        `lock=False` is for a caller that holds the lock on the data folder above this one. Logs
+        that share `ulids` give their messages ids that are in one order.
         """
         # Absolute, since the process may go to another folder while the log is open.
         return cls(
@@ -93,6 +95,7 @@ class LocalLog(DurableLog):
             files or DiskFiles(),
             committer or SHARED,
             lock,
+            ulids,
         )
 
     def __init__(
@@ -103,8 +106,10 @@ class LocalLog(DurableLog):
         files: FileSystem,
         committer: Committer,
         lock: bool,
+        ulids: BatchUlids | None = None,
     ) -> None:
         super().__init__(folder, files, config, committer)
+        self._ulids = ulids or BatchUlids()
         self._clock = clock
         self._compact_lock = threading.Lock()  # taken before all others
         # Taken as it is, not by way of the condition, which a Ctrl-C could leave locked for ever.
@@ -141,7 +146,6 @@ class LocalLog(DurableLog):
             raise LogFailed(folder, exc) from exc
         self._list = SegmentList.of(found.segments)
         self.may_expire = _may_expire(found.segments)
-        self._last_ulid = 0
         self._active, self._active_file = found.segments[-1], found.active
         self._start, self.end = found.start, found.end
         self._durable_end = found.end
@@ -169,7 +173,7 @@ class LocalLog(DurableLog):
             if self._closed or self._failure:
                 self._check_writable()
             config, wall_ns = self.config, self._clock.wall_ns()
-            now_us, ulid = wall_ns // 1000, self._new_ulid(wall_ns)
+            now_us, ulid = wall_ns // 1000, self._ulids.next(wall_ns)
             active = self._active
             frame = encode(
                 batch,
@@ -207,7 +211,7 @@ class LocalLog(DurableLog):
                 self._check_writable()
             wall_ns = self._clock.wall_ns()
             now_us = wall_ns // 1000
-            ulid = wall_ns // 1_000_000 << 80 if is_entry else self._new_ulid(wall_ns)
+            ulid = wall_ns // 1_000_000 << 80 if is_entry else self._ulids.next(wall_ns)
             active = self._active
             frame = encode_single(value, active.tail[0], ulid, now_us, salt=active.salt)
             durable = self._append(frame, now_us)
@@ -393,16 +397,6 @@ class LocalLog(DurableLog):
                 self._news.notify_all()
 
     # Writing. The write lock is held.
-
-    def _new_ulid(self, wall_ns: int) -> int:
-        """Of the next message. Those of one millisecond are in order, too."""
-        ulid = self._last_ulid
-        if ulid >> 80 == wall_ns // 1_000_000:
-            ulid += ROWS_MAX
-        else:
-            ulid = new_batch_ulid(wall_ns)
-        self._last_ulid = ulid
-        return ulid
 
     def _append(self, frame: EncodedFrame, now_us: int) -> Future[None]:
         size_bytes = self._active.tail[1] + frame.frame_bytes

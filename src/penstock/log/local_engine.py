@@ -12,6 +12,7 @@ from penstock.errors import DataFolderLost, LogError, storage_error
 from penstock.log.commit import Committer
 from penstock.log.files import DiskFiles, FileSystem
 from penstock.log.local import LocalLog
+from penstock.record.schema import BatchUlids
 
 
 class LocalEngine:
@@ -32,6 +33,7 @@ class LocalEngine:
         self.clock = clock or SystemClock()
         self.files = files or DiskFiles()
         self._committer = committer
+        self._ulids = BatchUlids()
         self.before_release: Callable[[], None] = lambda: None
         """Called while the folder is still locked, when nothing is written to it any more."""
         try:
@@ -48,6 +50,7 @@ class LocalEngine:
             files=self.files,
             committer=self._committer,
             lock=False,
+            ulids=self._ulids,
         )
 
     def names(self, prefix: str) -> list[str]:

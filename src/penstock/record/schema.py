@@ -7,6 +7,7 @@ that the frame's header states. Fields may be added at the end, never renamed, m
 
 from __future__ import annotations
 
+import threading
 from enum import IntEnum
 from functools import cache, lru_cache
 
@@ -89,6 +90,23 @@ _50_BITS = (1 << 50) - 1
 def new_batch_ulid(wall_ns: int) -> int:
     """A fresh ULID for a batch, as a number; message `row` has the id `ulid + row`."""
     return (wall_ns // 1_000_000 << 80) | (own_random.getrandbits(56) << 24)
+
+
+class BatchUlids:
+    """ULIDs for batches, each above the one before it also within a millisecond. For threads."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def next(self, wall_ns: int) -> int:
+        """Of a batch that is written now."""
+        with self._lock:
+            if self._last >> 80 == wall_ns // 1_000_000:
+                self._last += ROWS_MAX
+            else:
+                self._last = new_batch_ulid(wall_ns)
+            return self._last
 
 
 def ulid_text(ulid: int) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args
 
 from penstock.durations import Duration, Moment, parse_ns
 from penstock.errors import InvalidInput
 from penstock.model.names import group_name, topic_name
 from penstock.schedule.definition import CatchUpPolicy, Overlap
 from penstock.worker import middleware
+from penstock.worker.bodies import MessageOptions
 from penstock.worker.consumers import (
     BATCH_MAX,
     CONCURRENCY_MAX,
     Consumer,
+    ConsumerOptions,
     StreamOptions,
     TraceMode,
     check_together,
@@ -42,6 +44,7 @@ from penstock.worker.time_limit import TimeLimit
 if TYPE_CHECKING:
     from penstock.client.client import AsyncClient, Client
     from penstock.model.positions import Position
+    from penstock.model.topic_options import TopicOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,7 +75,7 @@ class App:
         self.tls_ca = tls_ca
         self.auto_create = auto_create
         self.name = name
-        self.topics: dict[str, dict[str, Any]] = {}
+        self.topics: dict[str, TopicOptions] = {}
         self.consumers: list[Consumer] = []
         self.schedules: list[AppSchedule] = []
         self.middlewares: list[Middleware] = []
@@ -83,7 +86,7 @@ class App:
 
     # What belongs to it.
 
-    def topic(self, name: str, **settings: Any) -> str:
+    def topic(self, name: str, **settings: Unpack[TopicOptions]) -> str:
         """Have a topic made with these settings, as of `create_topic`, when the app starts.
 
         Returns its name, so that it can stand where a topic is named.
@@ -213,7 +216,7 @@ class App:
         catch_up: Duration = "1d",
         catch_up_policy: CatchUpPolicy = "last",
         topic: str | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> Callable[[F], F]:
         """Call the function below at each fire of a schedule: on one worker, however many run.
 
@@ -268,7 +271,7 @@ class App:
 
     # What it does.
 
-    def publish(self, topic: str, body: object, **options: Any) -> Publication:
+    def publish(self, topic: str, body: object, **options: Unpack[MessageOptions]) -> Publication:
         """Publish from a handler or a hook: `await` it where that is async.
 
         The body is encoded as handlers of its type read it; options are those of
@@ -317,7 +320,7 @@ class App:
             raise InvalidInput("this app has no consumers; add one with @app.consumer(...)")
         await Runner(self, parse_ns(grace, "grace")).run(stop)
 
-    def test(self, topics: Mapping[str, Mapping[str, Any]] | None = None) -> TestBench:
+    def test(self, topics: Mapping[str, TopicOptions] | None = None) -> TestBench:
         """A broker in memory, with a clock that you move, to try the handlers on.
 
         `topics`: settings of topics, by name, beside those of the app; the others have the

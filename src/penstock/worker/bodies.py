@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, TypeAlias, Union, get_args, get_origin
+from typing import Any, TypeAlias, TypedDict, Union, get_args, get_origin
 
 import msgspec
 
+from penstock.durations import Duration, Moment
 from penstock.errors import InvalidInput
+from penstock.record.batch import HeaderMap, Payload
 from penstock.record.json_values import encode_json, with_content_type
 
 Decode: TypeAlias = Callable[[bytes | None], Any]
@@ -38,7 +40,21 @@ def decoder(kind: Any) -> Decode:
     return body
 
 
-def to_publish(body: object, options: dict[str, Any]) -> dict[str, Any]:
+class MessageOptions(TypedDict, total=False):
+    """What `Client.publish` takes beside topic and value."""
+
+    key: Payload
+    headers: HeaderMap | None
+    priority: int | str
+    ttl: Duration | None
+    delay: Duration | None
+    deliver_at: Moment | None
+    partition: int | None
+    dedup_id: str | bytes | None
+    dedup_window: Duration | None
+
+
+def to_publish(body: object, options: MessageOptions) -> dict[str, Any]:
     """The arguments of a publish whose value is a body, as a handler of its type reads it."""
     if body is None or isinstance(body, bytes | str):
         return {**options, "value": body}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from penstock.worker.awaiting import awaited
 from penstock.worker.consumers import Consumer
 from penstock.worker.handlers import Clients
 from penstock.worker.jobs import Job
@@ -44,11 +45,6 @@ class OnThreads:
 
     def close(self) -> None:
         self._threads.close()
-
-
-async def awaited(result: Any) -> Any:
-    """What an awaitable gives, such as the coroutine of an async function behind a decorator."""
-    return await result if hasattr(type(result), "__await__") else result
 
 
 def executor_of(consumer: Consumer) -> Executor:
@@ -112,5 +108,7 @@ class Caller:
             return None  # a batch of which nothing can be decoded
         if self._inline:  # what `OnLoop` does, without another coroutine
             result = handler.function(**arguments)
-            return await result if hasattr(result, "__await__") else result
+            while hasattr(result, "__await__"):
+                result = await result
+            return result
         return await self._executor.call(handler.function, arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict
 
 import msgspec
 
@@ -12,7 +12,7 @@ from penstock.durations import Duration, parse_ms, parse_ns
 from penstock.errors import InvalidInput
 from penstock.model.positions import Position
 from penstock.worker.dispatch import tags_of
-from penstock.worker.handlers import Delivery, Handler
+from penstock.worker.handlers import Delivery, Handler, is_async
 from penstock.worker.outcomes import RetryPolicy
 from penstock.worker.rate_limit import RateLimit
 from penstock.worker.results import ResultTopic
@@ -30,6 +30,23 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TraceMode: TypeAlias = Literal["parent", "link"]
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """What `App.consumer` takes beside topic and group, and `App.schedule`, too."""
+
+    concurrency: int
+    retries: int | None
+    backoff: tuple[Duration, float, Duration] | None
+    visibility: Duration | None
+    time_limit: Duration | None
+    rate_limit: str | Sequence[str] | None
+    filter: Callable[[Delivery], bool] | None
+    batch: int | None
+    processes: int | None
+    results: str | bool
+    transactional: bool
+    trace: TraceMode
 
 
 class Consumer(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -65,6 +82,8 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             raise InvalidInput(f"{name} takes batches, whose messages have many keys: no per key")
         if self.batch is not None and self.filter is not None:
             raise InvalidInput(f"{name} takes batches, which are not filtered")
+        if self.filter is not None and is_async(self.filter):
+            raise InvalidInput(f"the filter of {name} is async; nobody awaits it: make it plain")
         if self.processes is not None and (handler.is_async or handler.wants_client):
             raise InvalidInput(
                 f"{name} works in processes of its own: it is no async function, and has no client"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
 import msgspec
 
+from penstock.errors import InvalidInput
+from penstock.worker.awaiting import was_dropped
 from penstock.worker.bodies import Undecodable
 from penstock.worker.jobs import Job
 
@@ -41,7 +43,12 @@ class HandlerRouter:
             return self._only
         for consumer in self._filtered:
             assert consumer.filter is not None
-            if consumer.filter(Job(consumer, [message]).delivery):
+            takes = consumer.filter(Job(consumer, [message]).delivery)
+            if was_dropped(takes):
+                raise InvalidInput(
+                    f"the filter of {consumer.handler.name} is async; nobody awaits it"
+                )
+            if takes:
                 return consumer
         found = self._by_tag.get(self._tag_of(message.value), self._plain)
         if found is None:

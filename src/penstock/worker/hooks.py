@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.client.client import AsyncClient, Client
 from penstock.errors import InvalidInput
-from penstock.worker.calls import awaited
+from penstock.worker.awaiting import awaited
 from penstock.worker.handlers import Clients, check_client, is_async, signature_of
 from penstock.worker.publishing import OUTBOX, Outbox, Publisher
 

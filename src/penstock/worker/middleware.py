@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from penstock.errors import InvalidInput
+from penstock.worker.awaiting import awaited, was_dropped
 from penstock.worker.handlers import is_async
 from penstock.worker.jobs import Job
 
@@ -29,4 +30,21 @@ def wrapped(middleware: Sequence[Middleware], call: CallNext) -> CallNext:
 
 
 def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
-    return lambda job: middleware(job, call_next)
+    async def call(job: Job) -> Any:
+        begun: list[Awaitable[Any]] = []
+
+        def noted(job: Job) -> Awaitable[Any]:
+            begun.append(call_next(job))
+            return begun[-1]
+
+        result = await awaited(middleware(job, noted))
+        dropped = [each for each in begun if was_dropped(each)]
+        if dropped:
+            # Else the message would be acked, and its handler was never called.
+            raise InvalidInput(
+                "a middleware called call_next(job) and did not await it; it is "
+                "`await call_next(job)`"
+            )
+        return result
+
+    return call

@@ -11,7 +11,7 @@ from penstock.client.client import AsyncClient, Client
 from penstock.client.transactions import BaseTransaction
 from penstock.errors import TransactionRefused
 from penstock.model.published import Delayed, Published
-from penstock.worker.bodies import to_publish
+from penstock.worker.bodies import MessageOptions, to_publish
 
 Stored: TypeAlias = Published | Delayed
 
@@ -42,7 +42,7 @@ class Publisher(Protocol):
     def owner(self) -> object:
         """The app. One app's handlers may publish by another app, which is not their affair."""
 
-    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication: ...
+    def publish(self, topic: str, body: object, options: MessageOptions) -> Publication: ...
 
 
 class LoopPublisher:
@@ -53,7 +53,7 @@ class LoopPublisher:
         self._ps = ps
         self._loop = loop
 
-    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
+    def publish(self, topic: str, body: object, options: MessageOptions) -> Publication:
         work = self._ps.publish(topic, **to_publish(body, options))
         if _running_loop() is self._loop:
             return Publication(self._loop.create_task(work))
@@ -67,7 +67,7 @@ class BlockingPublisher:
         self.owner = owner
         self._ps = ps
 
-    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
+    def publish(self, topic: str, body: object, options: MessageOptions) -> Publication:
         return Publication(self._ps.publish(topic, **to_publish(body, options)))
 
 
@@ -85,7 +85,7 @@ class Outbox:
     def owner(self) -> object:
         return self._publisher.owner
 
-    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
+    def publish(self, topic: str, body: object, options: MessageOptions) -> Publication:
         publication = self._publisher.publish(topic, body, options)
         if not publication.done():
             self.pending += (publication,)
@@ -109,7 +109,7 @@ class StagedOutbox(Outbox):
         super().__init__(publisher)
         self.messages: list[tuple[str, dict[str, Any]]] = []
 
-    def publish(self, topic: str, body: object, options: dict[str, Any]) -> Publication:
+    def publish(self, topic: str, body: object, options: MessageOptions) -> Publication:
         self.messages.append((topic, to_publish(body, options)))
         return Publication(NOT_STORED_YET)
 

@@ -23,8 +23,9 @@ from penstock.worker.publishing import Publication, Publisher
 
 if TYPE_CHECKING:
     from penstock.client.client import AsyncClient, Client
+    from penstock.model.topic_options import TopicOptions
 
-STORE_SETTINGS = {"ttl": "1h", "retention": "2h"}
+STORE_SETTINGS: TopicOptions = {"ttl": "1h", "retention": "2h"}
 """Of the topic of a store, unless the app says otherwise."""
 RESULT_OF = "result-of"
 ERROR = "error"
@@ -53,8 +54,8 @@ class ResultTopic(msgspec.Struct, frozen=True):
     def _put(
         self, publisher: Publisher, message: Any, result: Any, more: dict[str, str]
     ) -> Publication:
-        options = {"key": message.key, "headers": {RESULT_OF: message.id, **more}}
-        return publisher.publish(self.topic, result, options)
+        headers: dict[str, bytes | str | None] = {RESULT_OF: message.id, **more}
+        return publisher.publish(self.topic, result, {"key": message.key, "headers": headers})
 
 
 def find_result(

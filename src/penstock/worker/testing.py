@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
@@ -26,8 +26,9 @@ from penstock.errors import InvalidInput
 from penstock.log.memory_engine import MemoryEngine
 from penstock.model.dead_letters import Letter
 from penstock.model.published import Delayed, Published
+from penstock.model.topic_options import TopicOptions
 from penstock.worker.bench_feeders import BenchFeeder, BenchStream, Handled
-from penstock.worker.bodies import to_publish
+from penstock.worker.bodies import MessageOptions, to_publish
 from penstock.worker.calls import Caller, OnLoop
 from penstock.worker.handlers import Clients, Handler
 from penstock.worker.hooks import Hook, run_hooks
@@ -45,7 +46,7 @@ class TestBench:
 
     __test__ = False  # for pytest: not a class of tests
 
-    def __init__(self, app: App, topics: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, app: App, topics: Mapping[str, TopicOptions]) -> None:
         self._app = app
         self.clock = ManualClock()
         self._broker = Broker(
@@ -60,14 +61,16 @@ class TestBench:
         self._runner: asyncio.Runner | None = None
         self._started = False
         for topic in dict.fromkeys([*topics, *app.topics]):
-            self.ps.create_topic(topic, **{**app.topics.get(topic, {}), **topics.get(topic, {})})
+            self.ps.create_topic(topic, **(app.topics.get(topic, {}) | topics.get(topic, {})))
         for consumer in app.consumers:
             self.ps.create_topic(consumer.topic, exist_ok=True)
         for schedule in app.schedules:
             self.ps.schedule(**schedule.arguments())
         self._feeders = [self._feeder(consumers) for consumers in app.subscriptions()]
 
-    def send(self, topic: str, body: object, **options: Any) -> Published | Delayed:
+    def send(
+        self, topic: str, body: object, **options: Unpack[MessageOptions]
+    ) -> Published | Delayed:
         """Publish a body as a handler of its type reads it. Options as for `publish`."""
         sent: Published | Delayed = self.ps.publish(topic, **to_publish(body, options))
         return sent

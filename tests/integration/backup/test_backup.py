@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -43,6 +44,24 @@ def test_a_backup_has_what_was_there_with_positions_delays_and_keys(tmp_path: Pa
         assert [letter.value for letter in ps.dead_letters("orders").list()] == [b"4"]
         assert [each.id for each in ps.delayed("orders")] == [later.id]
     assert (tmp_path / "copy" / "keys.json").read_text() == "{}"
+
+
+def test_only_their_owner_can_read_backups_and_what_is_restored(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = BackupStore(tmp_path / "of" / "shop" / "backups")
+        with penstock.connect(tmp_path / "data") as ps:
+            ps.create_topic("orders")
+            ps.publish("orders", b"x")
+            store.make(tmp_path / "data")
+        restore(store, tmp_path / "copy")
+    finally:
+        os.umask(before)
+    for top in (tmp_path / "of" / "shop" / "backups", tmp_path / "copy"):
+        found = [top, *top.rglob("*")]
+        assert len(found) > 5
+        for each in found:
+            assert stat.S_IMODE(each.stat().st_mode) == (0o700 if each.is_dir() else 0o600), each
 
 
 def test_what_was_purged_is_not_back_and_no_damage_is_seen(

@@ -155,6 +155,23 @@ def test_compaction_on_demand_says_what_it_saved(world: World) -> None:
     assert (again.segments_removed, again.bytes_freed) == (0, 0)
 
 
+def test_what_is_left_of_many_files_is_in_one_after_one_call(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders", segment_bytes=4096, retention_mode="consumed")
+    for _ in range(200):
+        ps.publish("orders", b"x" * 100)
+    segments = log_of(world).segment_count
+    first, *others = ps.receive("orders", "g", 1000)
+    for message in others:
+        message.ack()
+    saved = ps.compact("orders")  # the first one is not done, so nothing is simply dropped
+    assert log_of(world).segment_count == 2  # what is left, and what is written to
+    assert saved.segments_removed == segments - 2 > 5
+    assert (ps.compact("orders").segments_removed, len(ps.peek("orders"))) == (0, 1)
+    first.ack()
+    assert take(ps) == []
+
+
 @pytest.mark.parametrize("end", ["restart", "kill"])
 def test_what_frames_say_of_their_senders_outlives_compaction(end: str, world: World) -> None:
     ps = world.ps

@@ -199,6 +199,8 @@ def test_a_wrong_limit_is_refused(limit: Any, ps: Any) -> None:
         lambda: ps.delayed("orders", limit),
         lambda: list(ps.dead_letters("orders").list(limit=limit)),
         lambda: ps.peek("orders", limit=limit),
+        lambda: ps.dead_letters("orders").redrive(limit=limit),
+        lambda: ps.dead_letters("orders").purge(limit=limit),
     ):
         with pytest.raises(InvalidInput, match=r"limit is .*; it must be a whole number from 0 up"):
             call()

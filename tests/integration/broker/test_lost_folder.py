@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
+from penstock.client.client import Client
+from penstock.client.local_link import LocalLink
+from penstock.clock import ManualClock
 from penstock.errors import DataFolderLost, PenstockError
 from penstock.log.local_engine import LocalEngine
 from tests.integration.server.asking import Http
@@ -117,6 +121,29 @@ def test_whoever_waits_for_messages_is_told(tmp_path: Path) -> None:
         waiting.join(NOTICED_S_MAX)
         assert not waiting.is_alive()
     assert [type(exc) for exc in found] == [DataFolderLost]
+
+
+def test_it_is_told_once_and_not_by_every_chore_that_falls_due(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    broker = Broker(LocalEngine(tmp_path / "data", clock=clock), housekeeping=False)
+    ps = Client(LocalLink(Api(broker)), "default")
+    ps.create_topic("orders", visibility="1s")
+    ps.publish("orders", b"a")
+    ps.publish("orders", b"b", delay="1s")
+    ps.receive("orders", "g")
+    assert broker.next_deadline() is not None
+    removed(tmp_path / "data")
+    broker.lost()  # as whoever watches the folder says
+    clock.advance(60)
+    assert broker.housekeep() == 0
+    with pytest.raises(DataFolderLost):
+        ps.receive("orders", "g")  # which would plan something
+    clock.advance(60)
+    assert broker.housekeep() == 0
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    ps.close()
 
 
 def test_the_folder_can_be_opened_anew_at_once(tmp_path: Path) -> None:

@@ -90,6 +90,19 @@ def test_ids_are_in_the_order_of_the_messages_within_a_millisecond(sync: World) 
     assert len({*ids}) == 200
 
 
+def test_ids_are_in_order_whichever_partition_each_message_went_to(sync: World) -> None:
+    sync.ps.create_topic("orders", partitions=4)
+    sync.ps.create_topic("invoices")
+    ids = []
+    for number in range(100):
+        ids.append(sync.ps.publish("orders", b"x").id)
+        ids += [each.id for each in sync.ps.publish_batch("invoices", [b"x", b"y"])]
+        ids.append(sync.ps.publish("orders", b"x", key=f"k-{number}", headers={"a": "1"}).id)
+        ids.append(sync.ps.publish("orders", b"x", delay="1s").id)
+    assert ids == sorted(ids)
+    assert len({*ids}) == 500
+
+
 def test_only_their_owner_can_read_the_files(sync: World) -> None:
     before = os.umask(0)
     try:

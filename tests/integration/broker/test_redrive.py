@@ -49,6 +49,29 @@ def test_letters_that_are_gone_are_gone_for_every_reader(verb: str, dead: World)
     assert (stats.messages, stats.depth, stats.in_flight) == (2, 0, 0)
 
 
+@pytest.mark.parametrize("verb", ["redrive", "purge"])
+def test_so_many_at_the_most_the_oldest_first(verb: str, dead: World) -> None:
+    letters = dead.ps.dead_letters("orders")
+    apply = getattr(letters, verb)
+    assert apply(limit=0) == 0
+    assert apply(limit=1) == 1
+    assert values(letters.list()) == [b"1", b"2"]
+    assert apply(where=lambda letter: letter.value != b"x", limit=1) == 1
+    assert values(letters.list()) == [b"2"]
+    assert apply(list(letters.list()), limit=200_000) == 1
+    assert (apply(limit=200_000), letters.count()) == (0, 0)
+    again = [b"0", b"1", b"2"] if verb == "redrive" else []
+    assert take(dead.ps, "orders", "g") == again
+
+
+def test_letters_that_were_picked_are_limited_too(dead: World) -> None:
+    letters = dead.ps.dead_letters("orders")
+    picked = list(letters.list())
+    assert letters.purge(picked[0]) == 1
+    assert letters.purge(picked, limit=1) == 1  # the first is passed over
+    assert values(letters.list()) == [b"2"]
+
+
 def test_the_depth_of_letters_without_a_group_is_what_is_left(dead: World) -> None:
     letters = dead.ps.dead_letters("orders")
     letters.purge(next(iter(letters.list())))

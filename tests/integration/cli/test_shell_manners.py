@@ -332,6 +332,24 @@ def test_a_command_does_not_load_what_is_only_installed(folder: Shell, words: li
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.parametrize(("words", "is_frozen"), [(["topic", "list"], True), (["worker"], False)])
+def test_a_command_does_not_look_for_garbage_as_it_ends(
+    folder: Shell, words: list[str], is_frozen: bool
+) -> None:
+    folder("topic", "create", "orders")
+    script = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 10_000, file=sys.stderr))\n"
+        f"sys.argv = ['penstock', *{words!r}, *{folder.where!r}]\n"
+        "from penstock.__main__ import command\n"
+        "sys.exit(command())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == str(is_frozen)
+
+
 def complete(*words: str) -> list[str]:
     """What bash is told when the tab key is pressed behind the last word."""
     environ = {

@@ -94,6 +94,89 @@ def test_the_bench_awaits_it_too(kind: Any) -> None:
         assert (second.verdict, second.result) == ("acked", "done x")
 
 
+def test_what_a_handler_returns_is_awaited_to_the_end(place: Place) -> None:
+    with place.connect() as ps:
+        ps.create_topic("orders")
+        ps.publish("orders", "x")
+    app = place.app()
+    seen: list[str] = []
+
+    @app.consumer("orders", group="async")
+    async def later(body: str) -> Any:
+        return failing_never(body)
+
+    @app.consumer("orders", group="plain")
+    def plain(body: str) -> Any:
+        return later(body)
+
+    async def failing_never(body: str) -> None:
+        await asyncio.sleep(0)
+        seen.append(body)
+
+    with Working(app):
+        until(lambda: len(seen) == 2)
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_middleware_that_forgets_to_await_loses_no_message(returns: bool) -> None:
+    app = penstock.App()
+    seen: list[str] = []
+
+    @app.middleware
+    async def forgetful(job: penstock.Job, call_next: Any) -> Any:
+        work = call_next(job)
+        return work if returns else None
+
+    @app.consumer("orders", group="g")
+    async def work(body: str) -> None:
+        seen.append(body)
+
+    with app.test() as bench:
+        bench.send("orders", "x")
+        (done,) = bench.run()
+    if returns:
+        assert (done.verdict, seen) == ("acked", ["x"])
+    else:
+        assert (done.verdict, seen) == ("retried", [])
+        assert "await call_next(job)" in str(done.error)
+
+
+def test_a_middleware_may_keep_a_message_from_its_handler() -> None:
+    app = penstock.App()
+
+    @app.middleware
+    async def keeps(job: penstock.Job, call_next: Any) -> str:
+        return "kept"
+
+    @app.consumer("orders", group="g")
+    async def work(body: str) -> None:
+        raise AssertionError("it is not called")
+
+    with app.test() as bench:
+        bench.send("orders", "x")
+        (done,) = bench.run()
+    assert (done.verdict, done.result) == ("acked", "kept")
+
+
+def test_an_async_filter_is_refused_however_it_is_wrapped() -> None:
+    async def takes(delivery: penstock.Delivery) -> bool:
+        return False
+
+    async def work(body: str) -> None:
+        raise AssertionError("it is not called")
+
+    app = penstock.App()
+    for each in (takes, functools.partial(takes), decorated(takes)):
+        with pytest.raises(InvalidInput, match=r"the filter of .* is async"):
+            app.consumer("orders", group="g", filter=each)(work)  # type: ignore[arg-type]
+    app.consumer("orders", group="g", filter=hidden(takes))(work)  # type: ignore[arg-type]
+    with app.test() as bench:
+        bench.send("orders", "x")
+        (done,) = bench.run()
+    assert done.verdict == "retried"
+    assert "is async" in str(done.error)
+
+
 def test_a_generator_is_no_handler() -> None:
     app = penstock.App()
 

@@ -55,6 +55,15 @@ def test_the_groups_are_below_the_topics() -> None:
     assert max(map(len, lines)) <= 80
 
 
+def test_long_names_hide_no_figures() -> None:
+    name = "orders-of-a-long-name-in-production-{}"
+    lines = shown([topic(name.format(n), 2, depth=7_654_321) for n in range(9)])
+    assert max(map(len, lines)) <= 80
+    first = next(n for n, line in enumerate(lines) if line == name.format(0))
+    assert lines[first + 1].split()[-3:] == ["0.0", "0.0", "0.0"]
+    assert any(line.startswith("and ") and "topics" in line for line in lines)
+
+
 def test_what_finds_no_room_is_counted() -> None:
     lines = shown([topic(f"topic-{n:02}", 2) for n in range(30)])
     topics = sum(line.startswith("topic-") and "group-" not in line for line in lines)

@@ -51,6 +51,30 @@ def test_names_are_never_cut() -> None:
     assert head.startswith("topic")
 
 
+LONG = "orders-of-a-long-name-in-production"
+
+
+def test_long_names_have_a_line_of_their_own_where_the_rest_would_not_fit() -> None:
+    row = (LONG, 1_234_567, "64.0 MB", 123_456, 12, 3, 1234.5)
+    assert len(lines(STATS, [row], 90)[1]) == 1
+    heads, (name, text) = lines(STATS, [row], 70)
+    assert name == LONG
+    assert text.split() == ["1,234,567", "64.0", "MB", "123,456", "12", "3", "1,234.5"]
+    assert heads[0] == "topic"
+    assert heads[-1].split() == ["messages", "size", "do", "flight", "dead", "in/s"]
+    assert max(map(cell_len, [*heads, name, text])) <= 70
+
+
+def test_two_long_names_share_it_and_what_can_be_cut_is_cut_to_what_is_left() -> None:
+    columns = ("group", "kind", "topic", "to do", "error")
+    row = ("a-group-of-a-long-name", "queue", LONG, 12, "no such thing " * 20)
+    heads, (names, text) = lines(columns, [row], 58, cut=("error",))
+    assert names.split() == [row[0], LONG]
+    assert text.split()[:2] == ["queue", "12"]
+    assert text.endswith("...")
+    assert max(map(cell_len, [*heads, names, text])) <= 58
+
+
 def test_wide_characters_count_as_two() -> None:
     _, (row,) = lines(("id", "value"), [(1, "訂單" * 50)], 40, cut=("value",))
     assert cell_len(row) <= 40
