@@ -123,9 +123,12 @@ class Transactions:
 
     # What can be asked.
 
-    def commit(self, staged: StagedTransaction) -> TransactionOutcome:
+    def commit(
+        self, staged: StagedTransaction, charge: Callable[[], None] = lambda: None
+    ) -> TransactionOutcome:
         """Do all of it, or raise; what was committed before under this id is not done again.
 
+        `charge` is called once, when nothing was found wrong with the messages; it may refuse them.
         When this returns it is as durable as the topics' policies say."""
         id_ = parse_transaction_id(staged.id)
         self._finish_all()
@@ -133,7 +136,7 @@ class Transactions:
         if (known := self._find(id_, staged.namespace)) is not None:
             return known
         try:
-            return self._commit_new(id_, staged, seen)
+            return self._commit_new(id_, staged, seen, charge)
         except TransactionRefused as exc:
             self._note_refused(staged, exc)
             raise
@@ -272,10 +275,16 @@ class Transactions:
 
     # Committing.
 
-    def _commit_new(self, id_: bytes, staged: StagedTransaction, seen: int) -> TransactionOutcome:
+    def _commit_new(
+        self, id_: bytes, staged: StagedTransaction, seen: int, charge: Callable[[], None]
+    ) -> TransactionOutcome:
         """`seen`: the number of the last transaction when nothing of this id was found."""
+        is_charged = False
         while True:
             plan = TransactionPlan(self._broker, staged)
+            if not is_charged:
+                charge()
+                is_charged = True
             try:
                 with self._lock:
                     if self._number != seen:  # another attempt may have been quicker
