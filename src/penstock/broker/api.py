@@ -228,8 +228,8 @@ class Api(
 
         def charge() -> None:
             nonlocal pause_ns
-            batches = [each.batch for each in staged.messages if len(each.batch)]
-            if tenants.limited and batches:
+            if tenants.limited and staged.messages:
+                batches = [each.batch for each in staged.messages]
                 pause_ns = tenants.publishing(staged.namespace, *batches)
 
         outcome = self._broker.transactions.commit(staged, charge)

@@ -204,11 +204,12 @@ class TransactionPlan:
             found.append(given)
             if given.due_us is not None:
                 delayed[nth] = len(given.batch)
-        try:  # all of them together: each by itself might be allowed
-            self._broker.tenants.check(self._namespace, "delayed", sum(delayed.values()))
-        except QuotaExceeded as exc:
-            for nth in delayed:
-                self._refuse(f"messages[{nth}]", exc)
+        if delayed:  # all of them together: each by itself might be allowed
+            try:
+                self._broker.tenants.check(self._namespace, "delayed", sum(delayed.values()))
+            except QuotaExceeded as exc:
+                for nth in delayed:
+                    self._refuse(f"messages[{nth}]", exc)
         return found
 
     def _named_parts(
