@@ -60,6 +60,7 @@ from penstock.errors import (
     InvalidInput,
     PenstockError,
     TopicNotFound,
+    TransactionForgotten,
     TransactionNotFound,
     TransactionRefused,
     Unavailable,
@@ -135,6 +136,7 @@ class Transactions:
         seen = self._number
         if (known := self._find(id_, staged.namespace)) is not None:
             return known
+        self._check_remembered(id_, staged.id)
         try:
             return self._commit_new(id_, staged, seen, charge)
         except TransactionRefused as exc:
@@ -528,6 +530,14 @@ class Transactions:
         if found is not None and found.namespace != namespace:
             raise InvalidInput("this id is that of another transaction: make a new ULID for each")
         return found
+
+    def _check_remembered(self, id_: bytes, text: str) -> None:
+        """An id that nobody knows is a new one, unless it is from before all that are remembered:
+        to do it might be to do it again."""
+        made_ms = int.from_bytes(id_[:6], "big")
+        with self._lock:
+            if (made_ms + 1) * 1000 <= self._outcomes.forgotten_before_us:
+                raise TransactionForgotten(text)
 
     def _answer(self, done: PendingTransaction) -> TransactionOutcome:
         if done.outcome is not None:
