@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -162,6 +163,31 @@ def test_a_second_relay_stands_by_until_the_first_ends(
         while (settled := second.step()) is None:  # the database has yet to see the other go
             assert time.monotonic() < deadline
         assert settled == 1
+
+
+def test_a_relay_commits_where_the_driver_begins_transactions(
+    url: str, shop: Any, connect: Connect, ps: Client
+) -> None:
+    def connect_as_drivers_do() -> Any:
+        if url.startswith("sqlite"):
+            return sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0)
+        if url.startswith("postgresql"):
+            return psycopg.connect(url)
+        connection = connect()
+        connection.autocommit(False)
+        return connection
+
+    ps.create_topic("orders", message_bytes_max=1000)
+    for value in (b"1", b"x" * 2000, b"2"):
+        outbox.publish(shop, "orders", value)
+    with closing(outbox.Relay(connect_as_drivers_do, ps)) as relay:
+        assert relay.drain() == 3
+        outbox.publish(shop, "orders", b"3")  # nothing is locked while the relay stands by
+        assert relay.status().pending == 1
+        relay.drain()
+    with closing(outbox.Relay(connect, ps)) as other:
+        assert (other.drain(), other.status().refused) == (0, 1)
+    assert [message.value for message in received(ps, "orders")] == [b"1", b"2", b"3"]
 
 
 def test_a_time_to_live_counts_from_the_publish(shop: Any, connect: Connect, ps: Client) -> None:
