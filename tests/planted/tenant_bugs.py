@@ -40,6 +40,13 @@ TENANT_BUGS = [
         TENANTS,
     ),
     Bug(
+        "a namespace that was deleted leaves its schemas behind",
+        "broker/namespaces.py",
+        "    return broker.schemas.forget(namespace) or bool(groups)\n",
+        "    return bool(groups)\n",
+        TENANTS,
+    ),
+    Bug(
         "full storage takes messages",
         "broker/tenants.py",
         "        self._check_storage(namespace, limits, size)\n",

@@ -13,6 +13,7 @@ from penstock.errors import (
     NamespaceNotEmpty,
     QuotaExceeded,
     RateQuotaExceeded,
+    SchemaNotFound,
     StorageQuotaExceeded,
     TransactionRefused,
 )
@@ -37,6 +38,34 @@ def test_a_namespace_is_made_described_and_deleted(world: World) -> None:
     assert ps.namespaces() == ["default"]
     with pytest.raises(InvalidInput):
         ps.create_namespace("No Name")
+
+
+def test_who_gets_the_name_of_a_deleted_namespace_finds_nothing(here: World) -> None:
+    ps, shop = here.ps, here.client("shop")
+    for client in (ps, shop):
+        client.schemas.register("address", {"type": "string"})
+        client.schemas.register(
+            "orders-value",
+            {"$ref": "address.json"},
+            references=[("address.json", "address", 1)],
+        )
+        client.schemas.set_compatibility("none")
+        client.schemas.set_mode("readonly", subject="address")
+        client.create_topic("orders")
+        client.publish("orders", b"x")
+        client.reset_stream_group("readers", "orders", "earliest")
+    ps.delete_namespace("shop", force=True)
+    for go_on in (lambda: None, here.kill, here.restart):
+        go_on()
+        ps, shop = here.ps, here.client("shop")
+        assert (shop.schemas.subjects(), shop.stream_groups(), shop.topics()) == ([], [], [])
+        with pytest.raises(SchemaNotFound):
+            shop.schemas.get_by_id(1)
+        assert shop.schemas.settings().compatibility == "backward"
+        assert [each.subject for each in ps.schemas.subjects()] == ["address", "orders-value"]
+        assert ps.schemas.settings("address").mode == "readonly"
+        assert ps.stream_groups() == ["readers"]
+    shop.schemas.register("address", {"type": "number"})
 
 
 def test_quotas_outlast_a_restart(world: World) -> None:
