@@ -26,7 +26,7 @@ TENANT_BUGS = [
     Bug(
         "the quota of one namespace is that of all",
         "broker/tenants.py",
-        "        limits = self._limits.get(name.namespace)\n        if limits is None:\n"
+        "        limits = self._limits.get(namespace)\n        if limits is None:\n"
         "            return 0\n",
         "        limits = next(iter(self._limits.values()), None)\n        if limits is None:\n"
         "            return 0\n",
@@ -40,10 +40,31 @@ TENANT_BUGS = [
         TENANTS,
     ),
     Bug(
+        "a namespace that was deleted leaves its schemas behind",
+        "broker/namespaces.py",
+        "    return broker.schemas.forget(namespace) or bool(groups)\n",
+        "    return bool(groups)\n",
+        TENANTS,
+    ),
+    Bug(
         "full storage takes messages",
         "broker/tenants.py",
-        "        self._check_storage(name.namespace, limits, size)\n",
+        "        self._check_storage(namespace, limits, size)\n",
         "",
+        TENANTS,
+    ),
+    Bug(
+        "the messages of a transaction are charged topic by topic",
+        "broker/api.py",
+        "= tenants.publishing(staged.namespace, *batches)\n",
+        "= max([tenants.publishing(staged.namespace, each) for each in batches])\n",
+        TENANTS,
+    ),
+    Bug(
+        "the delayed messages of a transaction are counted one by one",
+        "broker/transaction_plan.py",
+        'check(self._namespace, "delayed", sum(delayed.values()))\n',
+        'check(self._namespace, "delayed", max(delayed.values(), default=0))\n',
         TENANTS,
     ),
     Bug(

@@ -65,6 +65,20 @@ TRACE_BUGS = [
         LIVES,
     ),
     Bug(
+        "events at the end of a range are read again with the next range",
+        "broker/trace_log.py",
+        "if offset <= number < stop and value is not None:",
+        "if offset <= number and value is not None:",
+        "tests/integration/broker/test_traces.py",
+    ),
+    Bug(
+        "the messages of a run of events have the id of the first",
+        "trace/exploded.py",
+        "        found[:, 1] += steps.astype(np.uint64)\n",
+        "",
+        "tests/unit/trace/test_exploded.py",
+    ),
+    Bug(
         "an index leaves out the ids",
         "broker/trace_log.py",
         "            ids=self._write_pages(RowKeys.joined(each.ids for each in waiting)),\n",

@@ -73,6 +73,13 @@ TRANSACTION_BUGS = [
         DOORS,
     ),
     Bug(
+        "what was forgotten is done again",
+        "broker/transactions.py",
+        "        self._check_remembered(id_, staged.id)\n",
+        "",
+        "tests/integration/broker/test_transactions.py",
+    ),
+    Bug(
         "a zombie commits",
         "broker/transaction_producers.py",
         "        if current != staged.epoch:\n",

@@ -46,7 +46,7 @@ ROOMS_ALLOWED: dict[str, set[str]] = {
     "cluster": CORE | {"__init__"},  # the engine whose logs are replicated
     # The client, whose folder other processes share.
     "server": CORE | {"wire", "client", "cluster", "__init__"},
-    "spark": BASE | {"model", "schema", "record", "log", "client", "__init__"},
+    "spark": BASE | {"model", "schema", "trace", "record", "log", "client", "__init__"},
     "cli": CORE
     | {"configuration", "client", "cluster", "server", "spark", "wire", "worker", "outbox"}
     | {"backup", "transfer", "__init__"},

@@ -148,7 +148,7 @@ class Api(
         if ttl is not None:
             batch = expiring(batch, ttl, self._broker.clock.wall_ns() // 1000)
         tenants = self._broker.tenants
-        pause_ns = tenants.publishing(name, batch) if tenants.limited else 0
+        pause_ns = tenants.publishing(name.namespace, batch) if tenants.limited else 0
         placed = self._broker.publish(
             name,
             batch,
@@ -186,7 +186,7 @@ class Api(
             return DelayedIds([]), at_us, DONE
         batch = expiring(batch, ttl, at_us)
         tenants = self._broker.tenants
-        pause_ns = tenants.publishing(name, batch) if tenants.limited else 0
+        pause_ns = tenants.publishing(name.namespace, batch) if tenants.limited else 0
         if tenants.limited:
             tenants.check(name.namespace, "delayed", len(batch))
         ids, durable = self._broker.delay(
@@ -218,11 +218,21 @@ class Api(
         """A transaction that came as JSON."""
         return staged_of(given, namespace, self.clock.wall_ns())
 
-    def transact(self, staged: StagedTransaction) -> TransactionOutcome:
+    def transact(self, staged: StagedTransaction) -> tuple[TransactionOutcome, Future[None]]:
         """Do all of a transaction, or raise: TransactionRefused has the reasons. It may wait for
-        the disk, and is as durable as it will be when it returns."""
+        the disk, and is as durable as it will be when it returns. The answer waits for the future,
+        where the namespace publishes faster than it may."""
         topic_name("any", staged.namespace)
-        return self._broker.transactions.commit(staged)
+        tenants, pause_ns = self._broker.tenants, 0
+
+        def charge() -> None:
+            nonlocal pause_ns
+            if tenants.limited and staged.messages:
+                batches = [each.batch for each in staged.messages]
+                pause_ns = tenants.publishing(staged.namespace, *batches)
+
+        outcome = self._broker.transactions.commit(staged, charge)
+        return outcome, tenants.later_future(DONE, pause_ns) if pause_ns else DONE
 
     def partition_counts(self, namespace: str) -> dict[str, int]:
         """Of each topic of a namespace, whether or not it is open."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.errors import NamespaceNotEmpty, TopicNotFound
+from penstock.errors import GroupNotEmpty, GroupNotFound, NamespaceNotEmpty, TopicNotFound
+from penstock.model.names import stream_group
 from penstock.model.namespaces import NamespaceDescription, NamespaceUsage
 
 if TYPE_CHECKING:
@@ -59,5 +60,15 @@ def delete_namespace(broker: Broker, namespace: str, *, force: bool) -> bool:
     for name in names:
         with suppress(TopicNotFound):
             broker.delete_topic(name)
+    had_more = _forget_what_no_topic_has(broker, namespace) if force else False
     was_made = broker.tenants.delete(namespace)
-    return was_made or bool(names or webhooks or schedules)
+    return was_made or had_more or bool(names or webhooks or schedules)
+
+
+def _forget_what_no_topic_has(broker: Broker, namespace: str) -> bool:
+    """Whoever gets the name next is to find nothing: schemas, and groups of streams."""
+    groups = broker.streams.groups(namespace)
+    for group in groups:
+        with suppress(GroupNotFound, GroupNotEmpty):  # its members are about to see that it is over
+            broker.streams.delete(stream_group(group, namespace))
+    return broker.schemas.forget(namespace) or bool(groups)

@@ -80,7 +80,7 @@ def publish_each(
             )
     tenants, pause_ns = broker.tenants, 0
     if tenants.limited and groups:
-        pause_ns = tenants.publishing(name, *(group.batch for group in groups.values()))
+        pause_ns = tenants.publishing(name.namespace, *(group.batch for group in groups.values()))
         waiting = [group.batch for group in groups.values() if group.deliver_at_us is not None]
         tenants.check(name.namespace, "delayed", sum(map(len, waiting)))
     results: dict[int, PublishedMessage] = {}

@@ -251,11 +251,8 @@ def _message(state: ScheduleState, moment_us: int, now_us: int) -> Batch:
         SCHEDULE_HEADER: state.name.name.encode(),
         SCHEDULED_FOR_HEADER: moment.encode(),
     }
-    batch = Batch.build(
-        [definition.value],
-        keys=None if definition.key is None else [definition.key],
-        headers=[headers],
-        priority=definition.priority,
+    batch = Batch.of_one(
+        definition.value, key=definition.key, headers=headers, priority=definition.priority
     )
     return batch if definition.ttl_us is None else batch.expiring(now_us + definition.ttl_us)
 

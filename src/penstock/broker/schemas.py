@@ -41,7 +41,9 @@ from penstock.schema.registry import (
     RegistrySet,
     RegistryState,
     SchemaRecord,
+    SubjectState,
     VersionRecord,
+    VersionsDeleted,
     fingerprint_of,
 )
 
@@ -152,10 +154,28 @@ class SchemaRegistry:
         with self._lock:
             entry = self.state.deleted(namespace, subject, number, permanent=permanent)
             self._store(entry)
-            for id_ in list(self._parsed):
-                if id_ not in self.state.schemas:
-                    self._parsed_bytes -= len(self._parsed.pop(id_).text)
+            self._drop_parsed()
             return entry.versions
+
+    def forget(self, namespace: str) -> bool:
+        """Delete all that a namespace has, for ever, whatever it refers to or is set to; False:
+        there was nothing."""
+        with self._lock:
+            subjects, settings = self.state.of_namespace(namespace)
+            # The newest first: what refers to others is gone before these are, also in a crash.
+            for each in sorted(subjects, key=_newest_id, reverse=True):
+                self._store(
+                    VersionsDeleted(
+                        namespace=namespace,
+                        subject=each.name,
+                        versions=list(each.versions),
+                        permanent=True,
+                    )
+                )
+            for name in settings:
+                self._set(RegistrySet(namespace=namespace, subject=name, level=None, mode=None))
+            self._drop_parsed()
+            return bool(subjects or settings)
 
     def set_level(
         self, namespace: str, subject: str | None, level: CompatibilityLevel | None
@@ -289,6 +309,12 @@ class SchemaRegistry:
         if state.text_bytes + len(record.text) + len(record.compiled) > SCHEMAS_BYTES_MAX:
             raise InvalidInput(f"all schemas together have {SCHEMAS_BYTES_MAX >> 20} MiB at most")
 
+    def _drop_parsed(self) -> None:
+        """Those that are there no more."""
+        for id_ in list(self._parsed):
+            if id_ not in self.state.schemas:
+                self._parsed_bytes -= len(self._parsed.pop(id_).text)
+
     def _set(self, entry: RegistrySet) -> None:
         if entry.subject is not None:
             subject_name(entry.subject)
@@ -316,6 +342,10 @@ class SchemaRegistry:
             if oldest == id_:
                 break
             self._parsed_bytes -= len(self._parsed.pop(oldest).text)
+
+
+def _newest_id(subject: SubjectState) -> int:
+    return max(version.id for version in subject.versions.values())
 
 
 def _incompatible(

@@ -153,34 +153,46 @@ class Tenants:
 
     # What they may.
 
-    def publishing(self, name: TopicName, *batches: Batch) -> int:
+    def publishing(self, namespace: str, *batches: Batch) -> int:
         """Messages are about to be stored: for how long the answer is to be held back, in
-        nanoseconds. Raises RateQuotaExceeded, StorageQuotaExceeded or MessageTooLarge."""
-        limits = self._limits.get(name.namespace)
+        nanoseconds. Raises RateQuotaExceeded, StorageQuotaExceeded or MessageTooLarge.
+
+        What is stored together is asked for together, or the debt of one part would refuse the
+        next, however often it is tried."""
+        limits = self._limits.get(namespace)
         if limits is None:
             return 0
+        self.check_message_bytes(namespace, *batches)
         quotas, size = limits.quotas, sum(batch.payload_bytes for batch in batches)
-        if quotas.message_bytes is not None and size > quotas.message_bytes:
-            longest = max(int(batch.message_bytes().max(initial=0)) for batch in batches)
-            if longest > quotas.message_bytes and quotas.policy != "warn":
-                raise MessageTooLarge(
-                    f"a message of {longest} bytes; in namespace {name.namespace} it may have "
-                    f"{quotas.message_bytes}"
-                )
-        self._check_storage(name.namespace, limits, size)
+        self._check_storage(namespace, limits, size)
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             over = limits.rates.over("publish", now_ns)
             if over is not None:
                 allowed_ns = 0 if quotas.policy == "refuse" else DELAY_NS_MAX
                 if over.debt_ns > allowed_ns:
-                    self._refuse(name.namespace, limits, over, over.debt_ns - allowed_ns, now_ns)
+                    self._refuse(namespace, limits, over, over.debt_ns - allowed_ns, now_ns)
             limits.rates.take("publish", sum(map(len, batches)), size, now_ns)
             after = limits.rates.over("publish", now_ns)
             if after is None or quotas.policy != "delay":
                 return 0
             limits.delayed_answers += 1
             return min(after.debt_ns, DELAY_NS_MAX)
+
+    def check_message_bytes(self, namespace: str, *batches: Batch) -> None:
+        """Raises MessageTooLarge."""
+        limits = self._limits.get(namespace)
+        limit = None if limits is None else limits.quotas.message_bytes
+        if limits is None or limit is None or limits.quotas.policy == "warn":
+            return
+        for batch in batches:
+            if batch.payload_bytes > limit:
+                longest = int(batch.message_bytes().max(initial=0))
+                if longest > limit:
+                    raise MessageTooLarge(
+                        f"a message of {longest} bytes; in namespace {namespace} it may have "
+                        f"{limit}"
+                    )
 
     def later(self, placed: Sequence[Placed], pause_ns: int) -> list[Placed]:
         """The same, durable no sooner than after a pause."""

@@ -152,19 +152,21 @@ class TraceLog:
         """Where the first block lies with something from a moment on."""
         return self._log.find(since_us)
 
-    def raw(self, start: int, bytes_max: int) -> tuple[list[bytes], int]:
-        """Blocks as they are stored, from an offset on, and where to go on."""
+    def raw(self, start: int, stop: int, bytes_max: int) -> tuple[list[bytes], int]:
+        """Blocks as they are stored, from an offset on and before another, and where to go on."""
         found: list[bytes] = []
-        offset, end = max(start, self._log.start), self._log.end
-        while offset < end and bytes_max > 0:
+        offset = max(start, self._log.start)
+        while offset < stop and bytes_max > 0:
             read = _read(self._log, offset, min(bytes_max, 4 << 20))
             for batch in read.batches:
                 if batch.priority == Priority.NORMAL:
-                    values = [value for value in batch.values.to_pylist() if value is not None]
-                    found += values
-                    bytes_max -= sum(map(len, values))
-            offset = read.next_offset
-        return found, offset
+                    numbers = batch.offset_numbers().tolist()
+                    for number, value in zip(numbers, batch.values.to_pylist(), strict=True):
+                        if offset <= number < stop and value is not None:
+                            found.append(value)
+                            bytes_max -= len(value)
+            offset = min(read.next_offset, stop)
+        return found, max(start, offset)
 
     def _note(self, offset: int, rows: Sequence[TraceRow]) -> None:
         location = offset << LOCATION_ROW_BITS

@@ -64,7 +64,7 @@ def read_blocks(broker: Broker, call: ReadTraceBlocks) -> TraceBlocks:
     start = call.start
     if call.since is not None:
         start = max(start, broker.tracer.at(_us("since", call.since)))
-    blocks, following, end = broker.tracer.raw(start, call.max_bytes)
+    blocks, following, end = broker.tracer.raw(start, call.stop, call.max_bytes)
     if call.namespace is not None:
         namespace = topic_name("any", call.namespace).namespace
         blocks = [data for block in blocks if (data := _only(block, namespace)) is not None]

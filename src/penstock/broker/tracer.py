@@ -114,7 +114,7 @@ class Tracer:
             log = self._log.if_any()
             return 0 if log is None else log.at(since_us)
 
-    def raw(self, start: int, bytes_max: int) -> tuple[list[bytes], int, int]:
+    def raw(self, start: int, stop: int | None, bytes_max: int) -> tuple[list[bytes], int, int]:
         """Blocks as they are stored, where to go on, and where the log ends."""
         self.flush()
         with self._lock:
@@ -122,7 +122,7 @@ class Tracer:
         if log is None:
             return [], start, 0
         end = log.end
-        return *log.raw(start, bytes_max), end
+        return *log.raw(start, end if stop is None else min(stop, end), bytes_max), end
 
     def close(self) -> None:
         self.flush()

@@ -60,9 +60,8 @@ def check_messages(
         deliver_at_us=due,
     )
     tenants = broker.tenants
-    if tenants.limited and len(batch):
-        tenants.publishing(name, batch)
-        tenants.check(name.namespace, "delayed", 0 if due is None else len(batch))
+    if tenants.limited:
+        tenants.check_message_bytes(name.namespace, batch)
     batch = expiring(batch, staged.ttl, now_us if due is None else due)
     return GivenMessages(name, batch, staged.partition, due, names, window_ms)
 

@@ -42,6 +42,7 @@ class TransactionOutcomes:
         """By the hash of an id, the offsets where it may be; None: nobody has asked yet."""
         self._recent_count = 0
         self._chunks: list[tuple[np.ndarray, np.ndarray]] = []
+        self._oldest = -1, 0  # the first outcome: its offset, and when it was committed
 
     @property
     def last_number(self) -> int:
@@ -50,6 +51,17 @@ class TransactionOutcomes:
         if log is None or log.end == log.start:
             return 0
         return max(each.number for each in self._rows(max(log.start, log.end - 1)))
+
+    @property
+    def forgotten_before_us(self) -> int:
+        """What was committed before this may be forgotten although it is not too old, since more
+        came than are kept; 0: nothing is."""
+        log = self._log
+        if log is None or log.end - log.start < KEPT_MAX:
+            return 0
+        if self._oldest[0] != log.start:
+            self._oldest = log.start, next(self._rows(log.start)).at_us
+        return self._oldest[1]
 
     def append(self, outcomes: Sequence[tuple[bytes, TransactionOutcome]]) -> None:
         """In the order of their numbers."""

@@ -32,6 +32,7 @@ from penstock.errors import (
     InvalidInput,
     InvalidReceipt,
     PenstockError,
+    QuotaExceeded,
     RefusedItem,
     RequestTooLarge,
     TransactionRefused,
@@ -194,11 +195,22 @@ class TransactionPlan:
 
     def _checked(self, messages: Sequence[StagedMessages]) -> list[GivenMessages]:
         found = []
+        delayed: dict[int, int] = {}
         for nth, staged in enumerate(messages):
             try:
-                found.append(check_messages(self._broker, self._namespace, self.now_us, staged))
+                given = check_messages(self._broker, self._namespace, self.now_us, staged)
             except PenstockError as exc:
                 self._refuse(f"messages[{nth}]", exc)
+                continue
+            found.append(given)
+            if given.due_us is not None:
+                delayed[nth] = len(given.batch)
+        if delayed:  # all of them together: each by itself might be allowed
+            try:
+                self._broker.tenants.check(self._namespace, "delayed", sum(delayed.values()))
+            except QuotaExceeded as exc:
+                for nth in delayed:
+                    self._refuse(f"messages[{nth}]", exc)
         return found
 
     def _named_parts(

@@ -60,6 +60,7 @@ from penstock.errors import (
     InvalidInput,
     PenstockError,
     TopicNotFound,
+    TransactionForgotten,
     TransactionNotFound,
     TransactionRefused,
     Unavailable,
@@ -123,17 +124,21 @@ class Transactions:
 
     # What can be asked.
 
-    def commit(self, staged: StagedTransaction) -> TransactionOutcome:
+    def commit(
+        self, staged: StagedTransaction, charge: Callable[[], None] = lambda: None
+    ) -> TransactionOutcome:
         """Do all of it, or raise; what was committed before under this id is not done again.
 
+        `charge` is called once, when nothing was found wrong with the messages; it may refuse them.
         When this returns it is as durable as the topics' policies say."""
         id_ = parse_transaction_id(staged.id)
         self._finish_all()
         seen = self._number
         if (known := self._find(id_, staged.namespace)) is not None:
             return known
+        self._check_remembered(id_, staged.id)
         try:
-            return self._commit_new(id_, staged, seen)
+            return self._commit_new(id_, staged, seen, charge)
         except TransactionRefused as exc:
             self._note_refused(staged, exc)
             raise
@@ -272,10 +277,16 @@ class Transactions:
 
     # Committing.
 
-    def _commit_new(self, id_: bytes, staged: StagedTransaction, seen: int) -> TransactionOutcome:
+    def _commit_new(
+        self, id_: bytes, staged: StagedTransaction, seen: int, charge: Callable[[], None]
+    ) -> TransactionOutcome:
         """`seen`: the number of the last transaction when nothing of this id was found."""
+        is_charged = False
         while True:
             plan = TransactionPlan(self._broker, staged)
+            if not is_charged:
+                charge()
+                is_charged = True
             try:
                 with self._lock:
                     if self._number != seen:  # another attempt may have been quicker
@@ -519,6 +530,14 @@ class Transactions:
         if found is not None and found.namespace != namespace:
             raise InvalidInput("this id is that of another transaction: make a new ULID for each")
         return found
+
+    def _check_remembered(self, id_: bytes, text: str) -> None:
+        """An id that nobody knows is a new one, unless it is from before all that are remembered:
+        to do it might be to do it again."""
+        made_ms = int.from_bytes(id_[:6], "big")
+        with self._lock:
+            if (made_ms + 1) * 1000 <= self._outcomes.forgotten_before_us:
+                raise TransactionForgotten(text)
 
     def _answer(self, done: PendingTransaction) -> TransactionOutcome:
         if done.outcome is not None:

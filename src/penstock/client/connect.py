@@ -44,7 +44,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def connect_sync(target: str | os.PathLike[str], options: ConnectOptions) -> Client:
     if not is_url(target):
-        return Client(_traced(_open_folder(target, options)), options.namespace)
+        return Client(traced(_open_folder(target, options)), options.namespace)
     client = connect_http(_url(target, options), options.namespace, _http_config(options))
     return _to_look(client) if options.read_only else client
 
@@ -60,7 +60,7 @@ async def connect_async(target: str | os.PathLike[str], options: ConnectOptions)
     except asyncio.CancelledError:
         opening.add_done_callback(_close_unwanted)
         raise
-    return AsyncClient(_traced(link), options.namespace)
+    return AsyncClient(traced(link), options.namespace)
 
 
 def connect_http(
@@ -72,7 +72,7 @@ def connect_http(
 
     link = http_link(url, config, clock)
     try:
-        client = Client(_traced(link), namespace)
+        client = Client(traced(link), namespace)
         run(try_link(link, config))
     except BaseException:
         link.close()
@@ -89,7 +89,7 @@ async def connect_http_async(
     # Beside the loop: the certificates of a machine take a moment to read.
     link = await asyncio.to_thread(http_link, url, config, clock, for_loop=True)
     try:
-        client = AsyncClient(_traced(link), namespace)
+        client = AsyncClient(traced(link), namespace)
         await run_async(try_link(link, config))
     except BaseException:
         link.close()
@@ -97,7 +97,7 @@ async def connect_http_async(
     return client
 
 
-def _traced(link: Link) -> Link:
+def traced(link: Link) -> Link:
     """With spans, where OpenTelemetry is installed and not switched off."""
     if not is_wanted():
         return link

@@ -111,7 +111,9 @@ class LocalLink(Link):
         return ids, at_us if isinstance(at_us, int) else 0
 
     def transact(self, staged: StagedTransaction) -> Steps[TransactionOutcome]:
-        outcome: TransactionOutcome = yield Aside(self._api.transact, staged)
+        outcome: TransactionOutcome
+        outcome, told = yield Aside(self._api.transact, staged)
+        yield from until(told)
         return outcome
 
     def partitions(self, name: TopicName) -> int:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from penstock.client.leases import HeldLease
 from penstock.client.link import DeliverySource, Link
+from penstock.client.traced_transaction import traced_transaction
 from penstock.client.waiting import Steps
 from penstock.model.calls import Call
 from penstock.model.deliveries import Delivered, Receive, Refusal, Settle, Verb
@@ -50,7 +51,8 @@ class TracedLink(Link):
             return (yield from self._link.delay(name, spans.injected(batch, span), **how))
 
     def transact(self, staged: StagedTransaction) -> Steps[TransactionOutcome]:
-        return self._link.transact(staged)
+        with traced_transaction(staged) as traced:
+            return (yield from self._link.transact(traced))
 
     def partitions(self, name: TopicName) -> int:
         return self._link.partitions(name)

@@ -6,7 +6,7 @@ from penstock.client.arguments import maybe_time
 from penstock.client.base import AsyncCalls, SyncCalls
 from penstock.durations import Moment
 from penstock.model import calls
-from penstock.model.traces import TracePage
+from penstock.model.traces import TraceBlocks, TracePage
 
 
 def _find(
@@ -34,6 +34,18 @@ def _find(
         until=maybe_time(until, "until"),
         after=after,
         limit=limit,
+    )
+
+
+def _blocks(
+    namespace: str, start: int, stop: int | None, since: Moment | None, max_bytes: int
+) -> calls.ReadTraceBlocks:
+    return calls.ReadTraceBlocks(
+        namespace=namespace,
+        start=start,
+        stop=stop,
+        since=maybe_time(since, "since"),
+        max_bytes=max_bytes,
     )
 
 
@@ -74,6 +86,19 @@ class TraceCalls(SyncCalls):
             )
         )
 
+    def trace_blocks(
+        self,
+        start: int = 0,
+        *,
+        stop: int | None = None,
+        since: Moment | None = None,
+        max_bytes: int = 4 << 20,
+    ) -> TraceBlocks:
+        """Events of the namespace as they are stored, for who works on many: Arrow IPC streams of
+        runs of messages. `start` is the `next` of the answer before; where that is the `end`,
+        there is nothing more yet."""
+        return self._ask(_blocks(self._namespace, start, stop, since, max_bytes))
+
 
 class AsyncTraceCalls(AsyncCalls):
     async def trace(
@@ -111,3 +136,16 @@ class AsyncTraceCalls(AsyncCalls):
                 limit,
             )
         )
+
+    async def trace_blocks(
+        self,
+        start: int = 0,
+        *,
+        stop: int | None = None,
+        since: Moment | None = None,
+        max_bytes: int = 4 << 20,
+    ) -> TraceBlocks:
+        """Events of the namespace as they are stored, for who works on many: Arrow IPC streams of
+        runs of messages. `start` is the `next` of the answer before; where that is the `end`,
+        there is nothing more yet."""
+        return await self._ask(_blocks(self._namespace, start, stop, since, max_bytes))

@@ -112,6 +112,19 @@ class TransactionRefused(PenstockError):
         )
 
 
+class TransactionForgotten(PenstockError):
+    """The id of a transaction is older than all that are remembered: it may have been done."""
+
+    code = "transaction_forgotten"
+
+    def __init__(self, id_: str) -> None:
+        self.id = id_
+        super().__init__(
+            f"whether transaction {id_:.100} was done is not known any more: too many came after "
+            "it. Look whether it was, or begin another one"
+        )
+
+
 class TransactionNotFound(PenstockError):
     """There is no transaction of this id, or it is too long ago."""
 

@@ -104,7 +104,8 @@ class QuotaExceeded(PenstockError):
     def __init__(self, namespace: str, quota: str, limit: float, used: float) -> None:
         self.namespace, self.quota, self.limit, self.used = namespace, quota, limit, used
         super().__init__(
-            f"namespace {namespace} has a quota of {limit:g} {quota} and would have {used:g}; "
+            f"namespace {namespace} has a quota of {limit:.15g} {quota} and would have "
+            f"{used:.15g}; "
             "use fewer, or have the quota raised"
         )
 

@@ -27,6 +27,7 @@ STATUS = {
     "key_not_found": 404,
     "webhook_not_found": 404,
     "schedule_not_found": 404,
+    "transaction_forgotten": 409,
     "transaction_not_found": 404,
     "subject_not_found": 404,
     "schema_version_not_found": 404,

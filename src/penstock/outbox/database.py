@@ -9,6 +9,7 @@ import fcntl
 import os
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -33,6 +34,9 @@ _KIND_OF_NAME: dict[str, DatabaseKind] = {
     **{kind: kind for kind in get_args(DatabaseKind)},
     "mariadb": "mysql",
 }
+_ASYNC_HINT = (
+    "in an async session of SQLAlchemy, await session.run_sync(lambda s: outbox.publish(s, …))"
+)
 _PLACEHOLDERS = {"qmark": "?", "format": "%s", "pyformat": "%s", "numeric_dollar": "$"}
 
 
@@ -60,6 +64,10 @@ class Database(NamedTuple):
 
 def database_of(connection: Any) -> Database:
     """A connection of a DB-API driver, of Django, or a connection or session of SQLAlchemy."""
+    kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
+    if iscoroutinefunction(getattr(connection, "commit", None)):
+        # Its `execute` would return before anything was done, and the message be lost.
+        raise InvalidInput(f"{kind} is asynchronous: {_ASYNC_HINT}")
     if hasattr(connection, "get_bind"):  # a session of SQLAlchemy
         connection = connection.connection()
     if hasattr(connection, "exec_driver_sql"):
@@ -76,9 +84,8 @@ def database_of(connection: Any) -> Database:
         if found is not None:
             return Database(*found, _with_cursor(connection))
     raise InvalidInput(
-        f"{type(connection).__module__}.{type(connection).__qualname__} is no connection of "
-        f"{', '.join(_KIND_OF_DRIVER)}, SQLAlchemy or Django. "
-        "In an async session of SQLAlchemy: await session.run_sync(lambda s: outbox.publish(s, …))"
+        f"{kind} is no connection of {', '.join(_KIND_OF_DRIVER)}, SQLAlchemy or Django. "
+        f"I{_ASYNC_HINT[1:]}"
     )
 
 

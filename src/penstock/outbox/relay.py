@@ -42,8 +42,8 @@ class RelayStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Relay:
     """Publishes what transactions left in the outbox of a database.
 
-    `connect` opens a connection that commits each statement by itself, such as
-    `lambda: psycopg.connect(url, autocommit=True)`; it is called again when the database was away.
+    `connect` opens a connection, such as `lambda: psycopg.connect(url)`, that nobody else uses; it
+    is called again when the database was away. What the relay does there it commits at once.
     """
 
     def __init__(
@@ -71,8 +71,10 @@ class Relay:
         """Publish one batch of rows: how many were settled; None: another relay is at work."""
         database = self._opened()
         if self._lock is None or not self._lock.take():
+            self._commit()
             return None
         rows = waiting(database, self._batch_rows)
+        self._commit()
         for topic, together in _runs(rows):
             self._publish(database, topic, together)
         return len(rows)
@@ -106,6 +108,7 @@ class Relay:
 
     def status(self) -> RelayStatus:
         pending, refused, oldest_us = counts(self._opened())
+        self._commit()
         return RelayStatus(pending=pending, refused=refused, oldest_published_at_us=oldest_us)
 
     def close(self) -> None:
@@ -122,6 +125,12 @@ class Relay:
             self._database = database_of(self._connection)
             self._lock = RelayLock(self._database)
         return self._database
+
+    def _commit(self) -> None:
+        """No transaction is open while the broker is asked, and none is left open at the end:
+        else what was deleted would come back, or publishers wait for the relay. Where each
+        statement is committed by itself this does nothing."""
+        self._connection.commit()
 
     def _away(self) -> tuple[type[Exception], ...]:
         """What is raised when the broker or the database is not there."""
@@ -142,10 +151,12 @@ class Relay:
                     self._publish(database, topic, [row])
                 return
             refuse(database, rows[0], f"{exc.code}: {exc}")
+            self._commit()
             self.refused += 1
             log.error("the broker refuses row %s of the outbox: %s", rows[0].id, exc)
             return
         delete(database, rows)
+        self._commit()
         self.published += len(rows)
 
     def _publish_batch(self, topic: str, rows: list[OutboxRow]) -> None:

@@ -32,6 +32,9 @@ from penstock.record.schema import new_batch_ulid, ulid_text
 
 TABLE = "penstock_outbox"
 
+READ_BYTES_MAX = 16 << 20
+"""Values that a relay has in memory at a time."""
+
 _COLUMNS = (
     "id, topic, message_key, message_value, headers, priority, deliver_at_us, expires_at_us, "
     "published_at_us"
@@ -134,12 +137,17 @@ def publish(
     return id_
 
 
-def waiting(database: Database, limit: int) -> list[OutboxRow]:
-    """The first rows that are to be published, in their order."""
-    found = database.rows(
-        f"SELECT position, {_COLUMNS} FROM {TABLE} WHERE error IS NULL "
-        f"ORDER BY position LIMIT {limit:d}"
-    )
+def waiting(database: Database, limit: int, bytes_max: int = READ_BYTES_MAX) -> list[OutboxRow]:
+    """The first rows that are to be published, in their order: so many, and so many bytes, but
+    at least one if there is any."""
+    those = f"FROM {TABLE} WHERE error IS NULL ORDER BY position LIMIT"
+    left_bytes, count = bytes_max, 0
+    for (size,) in database.rows(f"SELECT COALESCE(LENGTH(message_value), 0) {those} {limit:d}"):
+        left_bytes -= size
+        if left_bytes < 0 and count:
+            break
+        count += 1
+    found = database.rows(f"SELECT position, {_COLUMNS} {those} {count:d}") if count else []
     return [_row(*each) for each in found]
 
 
@@ -152,9 +160,10 @@ def delete(database: Database, rows: list[OutboxRow]) -> None:
 
 def refuse(database: Database, row: OutboxRow, reason: str) -> None:
     """Keep a row that the broker does not take, out of the way of the others."""
-    database.execute(
-        f"UPDATE {TABLE} SET error = ? WHERE position = ?", (reason[:1000], row.position)
-    )
+    # As ASCII: a reason may quote the message, and a NUL, or a letter that is not in the character
+    # set of the database, would be refused by that one, again and again.
+    text = reason[:1000].encode("unicode_escape").decode("ascii")
+    database.execute(f"UPDATE {TABLE} SET error = ? WHERE position = ?", (text, row.position))
 
 
 def retry_refused(database: Database) -> int:

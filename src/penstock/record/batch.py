@@ -20,8 +20,10 @@ from penstock.record.columns import (
     column_of,
     consecutive_ids,
     header_pairs,
+    headers_of_one,
     int64s,
     number_array,
+    value_or_null,
 )
 from penstock.record.json_values import ReadablePayload
 from penstock.record.schema import (
@@ -147,6 +149,22 @@ class Batch:
             arrays["priority"] = column_of("priority", numbers, pa.uint8(), rows)
             priority = Priority.NORMAL
         return cls._from_arrays(arrays, timestamps_us, priority)
+
+    @classmethod
+    def of_one(
+        cls,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        headers: Mapping[str, bytes | None],
+        priority: int,
+    ) -> Batch:
+        """One message, as `build` makes it, but without `pa.array`: see `binary_array`."""
+        arrays = {"value": value_or_null(value)}
+        if key is not None:
+            arrays["key"] = value_or_null(key)
+        arrays["headers"] = headers_of_one(headers)
+        return cls._from_arrays(arrays, None, priority)
 
     @classmethod
     def from_arrow(cls, data: pa.Table | pa.RecordBatch) -> Batch:

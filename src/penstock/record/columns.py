@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock.record import compute as pc
-from penstock.record.schema import BITS, FIELDS, MESSAGE_ID, schema_of
+from penstock.record.schema import BITS, FIELDS, HEADERS, MESSAGE_ID, schema_of
 
 _BINARY_BYTES_MAX = (1 << 31) - 2  # as many as Arrow puts into one array
 
@@ -123,6 +123,28 @@ def binary_array(values: Sequence[bytes]) -> pa.BinaryArray:
         raise InvalidInput("value: more than 2 GB in one batch; send it in parts")
     buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def value_or_null(value: bytes | None) -> pa.BinaryArray:
+    """A column of one row; without pandas, too."""
+    if value is not None:
+        return binary_array([value])
+    buffers = [pa.py_buffer(b"\0"), pa.py_buffer(bytes(8)), pa.py_buffer(b"")]
+    return pa.Array.from_buffers(pa.binary(), 1, buffers)
+
+
+def headers_of_one(headers: Mapping[str, bytes | None]) -> pa.ListArray:
+    """The headers of one message as a column; without pandas, too."""
+    count = len(headers)
+    names = binary_array([name.encode() for name in headers]).view(pa.string())
+    values = binary_array([value or b"" for value in headers.values()]).buffers()
+    if None in headers.values():
+        there = np.packbits([value is not None for value in headers.values()], bitorder="little")
+        values[0] = pa.py_buffer(there)
+    values = pa.Array.from_buffers(pa.binary(), count, values)
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
+    ends = pa.py_buffer(np.array([0, count], np.int32))
+    return pa.Array.from_buffers(HEADERS, 1, [None, ends], children=[pairs])
 
 
 def number_array(numbers: np.ndarray[Any, Any], type_: pa.DataType) -> pa.Array:

@@ -67,7 +67,9 @@ def _one(type_: pa.DataType) -> pa.Array:
     """A column of one row, of whatever content."""
     zeros = pa.py_buffer(bytes(16))
     if pa.types.is_list(type_):
-        return pa.array([[]], type_)
+        # Not by `pa.array`: see `binary_array`.
+        nothing = pa.nulls(0, type_.value_type)
+        return pa.Array.from_buffers(type_, 1, [None, zeros], children=[nothing])
     if type_ == pa.binary():
         return pa.Array.from_buffers(type_, 1, [None, zeros, pa.py_buffer(b"")])
     return pa.Array.from_buffers(type_, 1, [None, zeros])

@@ -236,6 +236,12 @@ class RegistryState:
             ):
                 yield name, number
 
+    def of_namespace(self, namespace: str) -> tuple[list[SubjectState], list[str | None]]:
+        """Its subjects, and which of them have settings of their own; None: the namespace has."""
+        subjects = [state for (where, _), state in self.subjects.items() if where == namespace]
+        names = {name for where, name in (*self._levels, *self._modes) if where == namespace}
+        return subjects, sorted(names, key=lambda name: name or "")
+
     def known_as(self, fingerprint: bytes) -> int | None:
         """The id of a schema that says the same."""
         return self._by_fingerprint.get(fingerprint)

@@ -217,7 +217,7 @@ def parse_write_options(given: Mapping[str, str], stream: bool = False) -> Write
         batch=(number(options, "batchId") or 0) if options.get("batchId") != "0" else 0,
         staging=_staging(options, target, others.get("checkpointlocation", ""), stream),
         staging_storage=_storage(options, "stagingStorage"),
-        patience_s=_patience(options) if stream else 0.0,
+        patience_s=parse_patience(options) if stream else 0.0,
     )
 
 
@@ -235,7 +235,7 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
         offsets_per_trigger_min=number(options, "minOffsetsPerTrigger"),
         trigger_delay_s=parse_ns(options.get("maxTriggerDelay", "15m"), "maxTriggerDelay") / 1e9,
         partitions_min=number(options, "minPartitions"),
-        patience_s=_patience(options),
+        patience_s=parse_patience(options),
         split_bytes=size(options, "maxBytesPerPartition") or SPLIT_BYTES,
         include_headers=flag(options, "includeHeaders", False),
         pushdown=flag(options, "pushdown", False),
@@ -288,7 +288,7 @@ def parse_offsets(text: str, name: str) -> Offsets:
         ) from None
 
 
-def _patience(options: Mapping[str, str]) -> float:
+def parse_patience(options: Mapping[str, str]) -> float:
     return parse_ns(options.get("patience", "15m"), "patience") / 1e9
 
 
@@ -340,7 +340,7 @@ def _is_verdict(options: Mapping[str, str]) -> bool:
 def _is_queue(options: Mapping[str, str]) -> bool:
     mode = options.get("mode", "stream")
     if mode not in ("stream", "queue"):
-        raise InvalidInput(f"mode is {mode!r}; it is stream or queue")
+        raise InvalidInput(f"mode is {mode!r}; it is stream, queue or trace")
     if mode == "queue":
         parse_ns(options.get("visibility", "10m"), "visibility")
         if not options.get("group") or not options.get("subscribe"):
@@ -513,7 +513,7 @@ def _position(options: Mapping[str, str], end: str) -> Position | None:
     unnamed: Literal["earliest", "latest"] = "earliest" if end == "starting" else "latest"
     is_strict = end == "starting" and _is_strict(options)
     if text := options.get(f"{end}Timestamp"):
-        return Position(_time_us(text, f"{end}Timestamp"), is_strict=is_strict)
+        return Position(parse_time_us(text, f"{end}Timestamp"), is_strict=is_strict)
     if text := options.get(f"{end}OffsetsByTimestamp"):
         times = parse_offsets(text, f"{end}OffsetsByTimestamp")
         in_us = {t: {p: ms * 1000 for p, ms in each.items()} for t, each in times.items()}
@@ -543,7 +543,7 @@ def _is_strict(options: Mapping[str, str]) -> bool:
     return strategy == "error"
 
 
-def _time_us(text: str, name: str) -> int:
+def parse_time_us(text: str, name: str) -> int:
     """Milliseconds since 1970, as Kafka's source takes them, or a date and time."""
     if text.isdecimal() and int(text) < _MS_MAX:
         return int(text) * 1000

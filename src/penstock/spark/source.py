@@ -26,6 +26,13 @@ from penstock.spark.options import (
 from penstock.spark.queue_read import QueueReader, queue_schema
 from penstock.spark.sink import BatchWriter, StreamWriter
 from penstock.spark.stream_read import MicroBatchReader
+from penstock.spark.trace_read import (
+    TraceReader,
+    TraceStreamReader,
+    is_of_traces,
+    parse_trace_options,
+    trace_schema,
+)
 from penstock.spark.values import Values, decoded_schema
 from penstock.spark.verdict_sink import VerdictWriter
 
@@ -47,6 +54,9 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> StructType:
         given = for_reading(self.options) if self._is_table else self.options
+        if is_of_traces(given):
+            parse_trace_options(given)
+            return trace_schema()
         options = parse_read_options(given)
         schema = read_schema(options.include_headers)
         if options.values is not None:
@@ -54,8 +64,11 @@ class PenstockDataSource(DataSource):
         schema = queue_schema(schema) if options.queue else schema
         return with_options(schema, self.options) if self._is_table else schema
 
-    def reader(self, schema: StructType) -> BatchReader:
-        options = parse_read_options(self._reading(schema))
+    def reader(self, schema: StructType) -> BatchReader | TraceReader:
+        given = self._reading(schema)
+        if is_of_traces(given):
+            return TraceReader(parse_trace_options(given), schema)
+        options = parse_read_options(given)
         if options.queue:
             raise InvalidInput("mode=queue is for readStream: a batch read has nothing to ack by")
         if options.group:
@@ -63,8 +76,12 @@ class PenstockDataSource(DataSource):
         kind = FilteringReader if options.pushdown else BatchReader
         return kind(options, schema)
 
-    def streamReader(self, schema: StructType) -> MicroBatchReader | QueueReader:
+    def streamReader(
+        self, schema: StructType
+    ) -> MicroBatchReader | QueueReader | TraceStreamReader:
         given = self._reading(schema)
+        if is_of_traces(given):
+            return TraceStreamReader(parse_trace_options(given), schema)
         options = parse_read_options(given)
         ending = [name for name in given if name.lower().startswith("ending")]
         if ending:

@@ -148,11 +148,14 @@ class BenchFeeder:
         done = [message for message in job.messages if message not in job.errors]
         try:
             if done:
-                with self._ps.transaction() as tx:
-                    staged.stage(tx, done)
+                staged.context.run(self._transact, staged, done)
         except PenstockError as exc:
             return exc
         return None
+
+    def _transact(self, staged: StagedOutbox, done: Sequence[Any]) -> None:
+        with self._ps.transaction() as tx:
+            staged.stage(tx, done)
 
     def _settle(self, job: Job, outcome: Outcome, messages: Sequence[Any]) -> None:
         for message in messages:

@@ -253,8 +253,7 @@ class Feeder:
         done = [m for m in job.messages if m not in job.errors and m not in job.lost]
         try:
             if done:
-                async with self._ps.transaction() as tx:
-                    staged.stage(tx, done)
+                await asyncio.create_task(self._transact(staged, done), context=staged.context)
         except TransactionRefused as exc:
             if not is_too_late(exc):
                 return exc
@@ -269,6 +268,10 @@ class Feeder:
         else:
             self._let_go(job)
         return None
+
+    async def _transact(self, staged: StagedOutbox, done: Sequence[AsyncReceivedMessage]) -> None:
+        async with self._ps.transaction() as tx:
+            staged.stage(tx, done)
 
     async def _settle(self, job: Job, error: BaseException | None) -> None:
         """Each message by what became of it, those of one outcome together."""

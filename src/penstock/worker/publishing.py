@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Generator, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol, TypeAlias
 
 from penstock.client.client import AsyncClient, Client
@@ -103,13 +103,17 @@ class StagedOutbox(Outbox):
     """What one call of a handler publishes together with the ack of its message, in a transaction
     (`transactional=True`): kept until the handler is through."""
 
-    __slots__ = ("messages",)
+    __slots__ = ("context", "messages")
 
     def __init__(self, publisher: Publisher) -> None:
         super().__init__(publisher)
         self.messages: list[tuple[str, dict[str, Any]]] = []
+        self.context: Context = copy_context()
+        """In which the handler published: what it published belongs to its trace, although it is
+        sent when the handler is through."""
 
     def publish(self, topic: str, body: object, options: MessageOptions) -> Publication:
+        self.context = copy_context()
         self.messages.append((topic, to_publish(body, options)))
         return Publication(NOT_STORED_YET)
 

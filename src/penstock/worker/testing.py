@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from penstock.broker.api import Api
 from penstock.broker.broker import Broker, BrokerConfig
 from penstock.client.client import AsyncClient, Client
+from penstock.client.connect import traced
 from penstock.client.local_link import LocalLink
 from penstock.clock import ManualClock
 from penstock.durations import Duration, parse_ns
@@ -54,7 +55,7 @@ class TestBench:
             BrokerConfig(auto_create=True, free_bytes_min=0),
             housekeeping=False,
         )
-        link = LocalLink(Api(self._broker))
+        link = traced(LocalLink(Api(self._broker)))
         self.ps = Client(link, app.namespace)
         self._clients = Clients(AsyncClient(link, app.namespace), self.ps)
         self._publisher = BlockingPublisher(app, self.ps)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock
 from penstock.broker import schedule_journal
 from penstock.errors import DiskFull, InvalidInput, ScheduleNotFound, TopicNotFound
 from tests.integration.broker.world import QuickFiles, World, take
@@ -467,3 +470,29 @@ def test_the_journal_stays_small_however_often_schedules_fire(
     sync.pass_(0)
     assert ps.describe_schedule("tick").fired == 40 * 50
     assert ps.stats("jobs").messages == 40 * 50
+
+
+_ANOTHER_PROCESS = """
+import sys, penstock
+with penstock.connect(sys.argv[1]) as ps:
+    fired = set()
+    while len(fired) < 2:
+        for message in ps.receive("jobs", "g", wait="20s"):
+            fired.add(message.headers["penstock-schedule"])
+            message.ack()
+    print("pandas" in sys.modules)
+"""
+
+
+def test_the_first_fire_of_a_process_waits_for_no_import(tmp_path: Path) -> None:
+    """Of pandas, which Arrow imports on the quiet: the fire was late by as much as that took."""
+    pytest.importorskip("pandas")
+    folder = str(tmp_path / "data")
+    with penstock.connect(folder) as ps:
+        ps.create_topic("jobs", trace_sample=0)  # events are stored by a thread of their own
+        ps.schedule("plain", topic="jobs", value=b"x", every="10ms")
+        headers = {"a": b"1", "b": None}
+        more: dict[str, Any] = {"key": b"k", "headers": headers, "ttl": "1h", "priority": "high"}
+        ps.schedule("more", topic="jobs", value=b"x", every="10ms", **more)
+    command = [sys.executable, "-c", _ANOTHER_PROCESS, folder]
+    assert subprocess.run(command, check=True, capture_output=True).stdout == b"False\n"

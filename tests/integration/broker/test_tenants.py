@@ -13,9 +13,11 @@ from penstock.errors import (
     NamespaceNotEmpty,
     QuotaExceeded,
     RateQuotaExceeded,
+    SchemaNotFound,
     StorageQuotaExceeded,
+    TransactionRefused,
 )
-from tests.integration.broker.world import Background, World
+from tests.integration.broker.world import Background, World, until
 
 
 def test_a_namespace_is_made_described_and_deleted(world: World) -> None:
@@ -36,6 +38,34 @@ def test_a_namespace_is_made_described_and_deleted(world: World) -> None:
     assert ps.namespaces() == ["default"]
     with pytest.raises(InvalidInput):
         ps.create_namespace("No Name")
+
+
+def test_who_gets_the_name_of_a_deleted_namespace_finds_nothing(here: World) -> None:
+    ps, shop = here.ps, here.client("shop")
+    for client in (ps, shop):
+        client.schemas.register("address", {"type": "string"})
+        client.schemas.register(
+            "orders-value",
+            {"$ref": "address.json"},
+            references=[("address.json", "address", 1)],
+        )
+        client.schemas.set_compatibility("none")
+        client.schemas.set_mode("readonly", subject="address")
+        client.create_topic("orders")
+        client.publish("orders", b"x")
+        client.reset_stream_group("readers", "orders", "earliest")
+    ps.delete_namespace("shop", force=True)
+    for go_on in (lambda: None, here.kill, here.restart):
+        go_on()
+        ps, shop = here.ps, here.client("shop")
+        assert (shop.schemas.subjects(), shop.stream_groups(), shop.topics()) == ([], [], [])
+        with pytest.raises(SchemaNotFound):
+            shop.schemas.get_by_id(1)
+        assert shop.schemas.settings().compatibility == "backward"
+        assert [each.subject for each in ps.schemas.subjects()] == ["address", "orders-value"]
+        assert ps.schemas.settings("address").mode == "readonly"
+        assert ps.stream_groups() == ["readers"]
+    shop.schemas.register("address", {"type": "number"})
 
 
 def test_quotas_outlast_a_restart(world: World) -> None:
@@ -131,6 +161,64 @@ def test_who_publishes_too_fast_waits_and_then_is_refused(sync: World) -> None:
     assert ps.stats("orders").messages == 1150
     described = ps.describe_namespace()
     assert (described.delayed_answers, described.refused) == (2, 1)
+
+
+def test_a_transaction_is_counted_as_one_and_its_answer_waits(world: World) -> None:
+    """Each topic's part by itself would go into debt, and the next part be refused for it."""
+    ps = world.ps
+    for topic in ("orders", "mail", "shipments"):
+        ps.create_topic(topic)
+    ps.set_quotas("default", publish_messages=100)
+
+    def commit(count: int) -> None:
+        with ps.transaction() as tx:
+            for topic in ("orders", "mail", "shipments"):
+                tx.publish_batch(topic, [b"x"] * count)
+
+    def held_back_s(count: int) -> float:
+        """How long the answer comes after the messages, which are there at once."""
+        before = ps.stats("shipments").messages
+        answer = Background(lambda: commit(count))
+        until(lambda: ps.stats("shipments").messages == before + count)
+        assert not answer.done
+        began_ns = world.clock.monotonic_ns()
+        until(lambda: world.pass_(0.05) or answer.done)
+        answer.result()
+        return (world.clock.monotonic_ns() - began_ns) / 1e9
+
+    assert held_back_s(50) > 0.45
+    world.pass_(10)
+    assert held_back_s(300) > 0.95
+    order = ps.receive("orders", "billing")[0]
+    with ps.transaction() as tx:
+        tx.ack(order)  # acks always pass
+    described = ps.describe_namespace()
+    assert (described.delayed_answers, described.refused) == (2, 0)
+    ps.set_quotas("default", publish_messages=1, policy="refuse")
+    commit(2)
+    with pytest.raises(RateQuotaExceeded):
+        commit(2)
+    assert ps.stats("mail").messages == 352
+
+
+def test_delayed_messages_of_a_transaction_are_counted_together(world: World) -> None:
+    ps = world.ps
+    ps.create_topic("orders")
+    ps.set_quotas("default", delayed=3)
+
+    def commit(count: int) -> None:
+        with ps.transaction() as tx:
+            tx.publish("orders", b"at once")
+            for number in range(count):
+                tx.publish("orders", b"later", delay=f"{number + 1}h")
+
+    with pytest.raises(TransactionRefused) as refused:
+        commit(4)
+    found = {(each.item, each.code) for each in refused.value.reasons}
+    assert found == {(f"messages[{n}]", "quota_exceeded") for n in (1, 2, 3, 4)}
+    assert (ps.stats("orders").messages, ps.stats("orders").delayed) == (0, 0)
+    commit(3)
+    assert (ps.stats("orders").messages, ps.stats("orders").delayed) == (1, 3)
 
 
 def test_a_policy_refuses_at_once_or_only_warns(sync: World, caplog: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.record.schema import parse_ulid
+from penstock.trace.events import TraceBlock
 from tests.integration.broker.world import World
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -256,3 +257,39 @@ def test_an_unsampled_flag_does_not_keep_the_share_from_being_traced(world: Worl
     published = world.ps.publish("orders", b"x", headers=UNSAMPLED)
     (trace,) = world.ps.trace(message_id=published.id)
     assert trace.trace_id == TRACE_ID
+
+
+def test_events_are_read_in_bulk_each_once(world: World) -> None:
+    ps, other = world.ps, world.client("other")
+    for client in (ps, other):
+        client.create_topic("orders", trace_sample=1)
+    for number in range(6):  # a block each
+        client = other if number == 2 else ps
+        client.publish("orders", b"%d" % number)
+        if number == 3:
+            other.publish("orders", b"beside one of ours")
+        assert ps.trace("orders") is not None  # which stores what was noted
+        world.pass_(2)
+
+    def read(start: int, stop: int | None, max_bytes: int = 4 << 20) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        while True:
+            page = ps.trace_blocks(start, stop=stop, max_bytes=max_bytes)
+            for block in page.blocks:
+                found += [(row.topic, row.first) for row in TraceBlock(block).rows()]
+            if page.next <= start or (stop is not None and page.next >= stop):
+                return found
+            start = page.next
+
+    everything = [("orders", offset) for offset in range(5)]
+    end = ps.trace_blocks().end
+    assert read(0, None) == read(0, None, max_bytes=1) == everything
+    assert [row for at in range(end) for row in read(at, at + 1)] == everything
+    assert read(end, None) == []
+    assert [row.topic for b in other.trace_blocks().blocks for row in TraceBlock(b).rows()] == [
+        "other/orders"
+    ] * 2
+    at_s = world.clock.wall_ns() / 1e9
+    since = ps.trace_blocks(since=at_s - 3)
+    assert 0 < len(since.blocks) < 5
+    assert ps.trace_blocks(since=at_s + 60).blocks == []

@@ -18,9 +18,14 @@ from penstock.errors import (
     ProducerFenced,
     RequestTooLarge,
     TopicNotFound,
+    TransactionForgotten,
     TransactionNotFound,
     TransactionRefused,
 )
+from penstock.model.names import TopicName
+from penstock.model.transactions import StagedMessages, StagedTransaction
+from penstock.record.batch import Batch
+from penstock.record.schema import ulid_text
 from tests.integration.broker.world import World, take, values
 
 
@@ -265,6 +270,33 @@ def test_answers_are_known_after_restarts_and_for_a_day(here: World) -> None:
         here.pass_(3)
     with pytest.raises(TransactionNotFound):
         ps.describe_transaction(tx.id)
+
+
+def test_an_id_from_before_all_that_are_remembered_is_not_done_again(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many transactions a day that those of an hour ago are forgotten."""
+    monkeypatch.setattr("penstock.broker.transaction_outcomes.KEPT_MAX", 5)
+    here.ps.create_topic("mail")
+
+    def commit(id_: str) -> None:
+        messages = [StagedMessages(topic="mail", batch=Batch.build([b"x"]))]
+        staged = StagedTransaction(id=id_, namespace="default", messages=messages)
+        here.broker.transactions.commit(staged)
+
+    ids = []
+    for _ in range(8):
+        ids.append(ulid_text((here.clock.wall_ns() // 1_000_000) << 80 | len(ids)))
+        commit(ids[-1])
+        here.pass_(600)
+    for go_on in (lambda: None, here.kill, here.restart):
+        go_on()
+        for id_ in ids[:3]:
+            with pytest.raises(TransactionForgotten):
+                commit(id_)
+        for id_ in ids[3:]:
+            commit(id_)
+        assert here.broker.stats(TopicName("default", "mail")).messages == 8
 
 
 def test_an_empty_block_is_no_transaction(shop: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,8 +14,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 import penstock
@@ -117,6 +121,34 @@ def test_a_refused_row_is_kept_with_its_error_and_the_others_go_on(
     assert [message.value for message in received(ps, "later")] == [b"c"]
 
 
+def test_what_a_refusal_quotes_fits_into_any_database(
+    shop: Any, connect: Connect, ps: Client
+) -> None:
+    """A database that refuses the reason would have the relay try the same row for ever."""
+    ps.schemas.register("orders-value", {"additionalProperties": {"type": "integer"}})
+    ps.create_topic("orders", schema_check="full")
+    for field in ("\\u0000", "\u4e2d\U0001f600", "\\ud83d"):
+        outbox.publish(shop, "orders", f'{{"{field}": "x"}}')
+    outbox.publish(shop, "orders", b'{"fits": 1}')
+    with closing(outbox.Relay(connect, ps)) as relay:
+        relay.drain()
+        assert (relay.published, relay.refused) == (1, 3)
+    errors = database_of(shop).rows("SELECT error FROM penstock_outbox ORDER BY position")
+    assert all("schema_mismatch: row 0" in error for (error,) in errors)
+    assert "/\\u4e2d\\U0001f600" in errors[1][0]
+
+
+def test_a_step_of_the_relay_has_few_large_values_in_memory(
+    shop: Any, connect: Connect, ps: Client
+) -> None:
+    ps.create_topic("orders")
+    for number in range(5):
+        outbox.publish(shop, "orders", bytes([number]) * (7 << 20 if number < 3 else 1))
+    with closing(outbox.Relay(connect, ps)) as relay:
+        assert [relay.step() for _ in range(3)] == [2, 3, 0]
+    assert [message.value[0] for message in received(ps, "orders")] == [0, 1, 2, 3, 4]
+
+
 def test_a_second_relay_stands_by_until_the_first_ends(
     shop: Any, connect: Connect, ps: Client
 ) -> None:
@@ -131,6 +163,31 @@ def test_a_second_relay_stands_by_until_the_first_ends(
         while (settled := second.step()) is None:  # the database has yet to see the other go
             assert time.monotonic() < deadline
         assert settled == 1
+
+
+def test_a_relay_commits_where_the_driver_begins_transactions(
+    url: str, shop: Any, connect: Connect, ps: Client
+) -> None:
+    def connect_as_drivers_do() -> Any:
+        if url.startswith("sqlite"):
+            return sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0)
+        if url.startswith("postgresql"):
+            return psycopg.connect(url)
+        connection = connect()
+        connection.autocommit(False)
+        return connection
+
+    ps.create_topic("orders", message_bytes_max=1000)
+    for value in (b"1", b"x" * 2000, b"2"):
+        outbox.publish(shop, "orders", value)
+    with closing(outbox.Relay(connect_as_drivers_do, ps)) as relay:
+        assert relay.drain() == 3
+        outbox.publish(shop, "orders", b"3")  # nothing is locked while the relay stands by
+        assert relay.status().pending == 1
+        relay.drain()
+    with closing(outbox.Relay(connect, ps)) as other:
+        assert (other.drain(), other.status().refused) == (0, 1)
+    assert [message.value for message in received(ps, "orders")] == [b"1", b"2", b"3"]
 
 
 def test_a_time_to_live_counts_from_the_publish(shop: Any, connect: Connect, ps: Client) -> None:
@@ -194,6 +251,17 @@ def test_a_session_of_sqlalchemy_takes_part(url: str, connect: Connect, ps: Clie
 def test_what_is_no_connection_is_told() -> None:
     with pytest.raises(InvalidInput, match="is no connection of"):
         outbox.publish(object(), "orders", b"1")
+
+
+def test_an_asynchronous_connection_is_refused_and_loses_no_message(postgresql_url: str) -> None:
+    async def publish() -> None:
+        async with await psycopg.AsyncConnection.connect(postgresql_url) as connection:
+            with pytest.raises(InvalidInput, match="is asynchronous"):
+                outbox.publish(connection, "orders", b"1")
+        with pytest.raises(InvalidInput, match="run_sync"):
+            outbox.publish(AsyncSession(), "orders", b"1")
+
+    asyncio.run(publish())
 
 
 @pytest.mark.parametrize("bad", ["shop.db", "oracle://x/y", "sqlite:///", "sqlite:///gone.db"])

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 import penstock
-from penstock.errors import TopicNotFound
+from penstock.errors import TopicNotFound, TransactionRefused
 from penstock.worker.app import App
 
 EXPORTER = InMemorySpanExporter()
@@ -70,6 +70,72 @@ def test_a_message_carries_the_context_of_its_publish(
         # What the broker noted is found by the same trace id, since its flag says sampled.
         (life,) = ps.trace(trace_id=f"{send.context.trace_id:032x}")
         assert [event.event for event in life.events] == ["published", "delivered", "acked"]
+
+
+def test_one_trace_goes_on_through_a_transaction(
+    spans: InMemorySpanExporter, tmp_path: Path
+) -> None:
+    with penstock.connect(tmp_path) as ps:
+        for topic in ("orders", "shipments", "mail"):
+            ps.create_topic(topic)
+        own = f"00-{7:032x}-{8:016x}-01"
+        ps.publish("orders", b"paid", headers={"traceparent": own})
+        (first,) = ps.receive("orders", "billing")
+        ps.publish("orders", b"2")
+        (second,) = ps.receive("orders", "billing")
+        spans.clear()
+        with (
+            trace.get_tracer("shop").start_as_current_span("ship") as ship,
+            ps.transaction() as tx,
+        ):
+            tx.ack(first)
+            tx.nack(second.receipt, group="billing", delay="1h")
+            tx.publish("shipments", b"a", headers={"a": "1"})
+            tx.publish("shipments", b"b", headers={"traceparent": own})
+            tx.publish_batch("mail", [b"c", b"d"], delay="1h")
+        trace_id = ship.get_span_context().trace_id
+        send, mail = named("send shipments"), named("send mail")
+        assert [each.context.trace_id for each in (send, mail)] == [trace_id, trace_id]
+        assert (send.kind, send.attributes["messaging.batch.message_count"]) == (
+            SpanKind.PRODUCER,
+            2,
+        )
+        ack, nack = named("ack orders"), named("nack orders")
+        assert (ack.kind, nack.kind) == (SpanKind.CLIENT, SpanKind.CLIENT)
+        assert ack.attributes["messaging.consumer.group.name"] == "billing"
+        one, other = ps.receive("shipments", "g", max_messages=2)
+        context = f"00-{trace_id:032x}-{send.context.span_id:016x}"
+        assert one.headers["traceparent"].startswith(context.encode())
+        assert (one.headers["a"], other.headers["traceparent"]) == (b"1", own.encode())
+        lives = ps.trace(trace_id=f"{trace_id:032x}")
+        assert sorted((life.topic, life.events[0].event) for life in lives) == [
+            ("mail", "scheduled"),
+            ("mail", "scheduled"),
+            ("shipments", "published"),
+        ]
+        spans.clear()
+        with pytest.raises(TransactionRefused), ps.transaction() as tx:
+            tx.publish("nowhere", b"x")
+        assert named("send nowhere").attributes["error.type"] == "transaction_refused"
+
+
+def test_what_a_transactional_handler_publishes_is_of_its_trace(
+    spans: InMemorySpanExporter, tmp_path: Path
+) -> None:
+    app = App(tmp_path)
+
+    @app.consumer("orders", group="billing", transactional=True)
+    async def bill(body: bytes) -> None:
+        await app.publish("shipments", body)
+
+    @app.consumer("shipments", group="ship")
+    def ship(body: bytes) -> None:
+        pass
+
+    with app.test() as bench:
+        bench.send("orders", b"paid", headers={"traceparent": f"00-{7:032x}-{8:016x}-01"})
+        bench.run()
+    assert {named(f"process {topic}").context.trace_id for topic in ("orders", "shipments")} == {7}
 
 
 def test_a_context_of_the_callers_own_stays(spans: InMemorySpanExporter, tmp_path: Path) -> None:

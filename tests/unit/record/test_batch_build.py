@@ -157,3 +157,23 @@ def test_what_cannot_be_a_message_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         Batch.build(**arguments)
+
+
+@pytest.mark.parametrize("priority", [0, 2])
+@pytest.mark.parametrize("headers", [{"a": b"1"}, {"a": None, "\u4e2d": b"", "c": b"\xff" * 99}])
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+@pytest.mark.parametrize("value", [None, b"", b"value"])
+def test_one_message_is_made_as_by_build(
+    value: bytes | None, key: bytes | None, headers: dict[str, bytes | None], priority: int
+) -> None:
+    one = Batch.of_one(value, key=key, headers=headers, priority=priority)
+    keys = None if key is None else [key]
+    built = Batch.build([value], keys=keys, headers=[headers], priority=priority)
+    one.data.validate(full=True)
+    assert one.data.equals(built.data)
+    assert (one.columns, one.priority, one.messages()) == (
+        built.columns,
+        built.priority,
+        built.messages(),
+    )
+    assert one.payload_bytes == built.payload_bytes

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock.spark import columns, outgoing
 from penstock.spark.options import READ_OPTIONS, SPLIT_BYTES, WRITE_OPTIONS
+from penstock.spark.trace_read import trace_schema
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "spark.md"
 
@@ -21,7 +22,8 @@ def tables() -> list[dict[str, str]]:
 
 
 def test_the_tables_are_the_code() -> None:
-    reads, read_columns, writes, written_columns = tables()
+    reads, read_columns, writes, written_columns, trace_columns = tables()
+    assert trace_columns == {each.name: each.dataType.simpleString() for each in trace_schema()}
     assert list(reads) == sorted(READ_OPTIONS, key=list(reads).index)
     assert sorted(reads) == sorted(READ_OPTIONS)
     assert reads["maxBytesPerPartition"] == f"{SPLIT_BYTES >> 20}m"

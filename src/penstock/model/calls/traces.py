@@ -41,4 +41,6 @@ class ReadTraceBlocks(EverywhereCall[TraceBlocks], frozen=True, kw_only=True):
     """The `next` of the answer before."""
     since: Time | None = None
     """Not before this, if that is later than `start`."""
+    stop: Whole | None = None
+    """Nothing that lies here or later, so that two answers bring nothing twice."""
     max_bytes: Annotated[int, msgspec.Meta(ge=1, le=16 << 20)] = 4 << 20

@@ -29,6 +29,7 @@ from penstock.model.transactions import (
 )
 from penstock.record.batch import Batch
 from penstock.record.schema import new_batch_ulid, ulid_text
+from penstock.server.durable import durable
 from penstock.server.gate import ByteBudget
 from penstock.server.kafka.call import KafkaCall
 from penstock.server.kafka.codes import Code, Refused, refusal_of
@@ -240,7 +241,8 @@ async def end(call: KafkaCall) -> Answer:
                 raise Refused(Code.INVALID_TXN_STATE, "there is no transaction to end")
         else:
             if body.committed:
-                await call.door.aside(call.api.transact, _staged(call, producer))
+                _, told = await call.door.aside(call.api.transact, _staged(call, producer))
+                await durable(told)
             call.broker.transactions.end(producer, body.committed)
     except Refused as exc:
         code = exc.code

@@ -6,6 +6,7 @@ tables and a chart.
 <out>/dead_letters/ taken_at, topic, group, reason, error, count (a file a run)
 <out>/latencies/    topic, group, priority, minute, kind, messages, mean_s, p50_s, p95_s, p99_s,
                     max_s (one Parquet file; see `latencies.py`)
+<out>/traces/       topic, group, event, minute, messages (one Parquet file; see `trace_counts.py`)
 <out>/rollup.html   all of it as a chart that needs nothing but a browser
 
 Each run counts what has come since the last one and adds it to the table, so what retention drops
@@ -37,6 +38,7 @@ from penstock.spark.connect import connected
 from penstock.spark.options import Offsets, Subscription, Target
 from penstock.spark.pipelines.archive import as_target, read_parts
 from penstock.spark.pipelines.latencies import LatencyTable
+from penstock.spark.pipelines.trace_counts import TraceTable
 from penstock.spark.positions import present
 from penstock.spark.topic_reader import open_topic_reader
 
@@ -97,6 +99,8 @@ class RolledUp(msgspec.Struct, kw_only=True):
     dead_letters: int = 0
     latency_minutes: int = 0
     """In the table of latencies, of this run and those before."""
+    trace_events: int = 0
+    """Events of traced messages that this run has counted."""
     chart: str = ""
     seconds: float = 0.0
     notes: list[str] = []
@@ -130,11 +134,14 @@ def rollup(
     done.minutes = len({minute for _, _, minute in counts})
     report(f"{done.new_messages:,} new messages; {done.messages:,} of {done.minutes:,} minutes")
     latencies = LatencyTable(os.path.join(os.path.abspath(out), "latencies", "rollup.parquet"))
-    groups, letters = _ask(target, topics, latencies, done)
+    traces = TraceTable(os.path.join(os.path.abspath(out), "traces", "rollup.parquet"))
+    groups, letters = _ask(target, topics, latencies, traces, done)
     done.groups = len({(row["topic"], row["group"]) for row in groups})
     done.latency_minutes = latencies.minutes
     if latencies.minutes:
         latencies.write()
+    if not traces.is_empty:
+        traces.write()
     done.dead_letters = sum(row["count"] for row in letters)
     _append(os.path.join(out, "groups"), groups, GROUPS)
     _append(os.path.join(out, "dead_letters"), letters, DEAD_LETTERS)
@@ -260,19 +267,27 @@ def _rows(counts: Counts) -> list[dict[str, Any]]:
 
 
 def _ask(
-    target: Target, topics: Sequence[str], latencies: LatencyTable, done: RolledUp
+    target: Target,
+    topics: Sequence[str],
+    latencies: LatencyTable,
+    traces: TraceTable,
+    done: RolledUp,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What only the broker knows: the groups of both modes, the dead letters by their cause, and
-    how long messages take."""
+    """What only the broker knows: the groups of both modes, the dead letters by their cause, how
+    long messages take, and what became of those that are traced."""
     taken_at = datetime.now(UTC)
     try:
         with connected(target, patience_s=0) as client:
             found = [*_queue_groups(client, topics), *_stream_groups(client, topics, taken_at)]
             letters = [*_dead_letters(client, topics)]
             latencies.update(client, topics)
+            note = traces.update(client)
+            done.notes += [note] if note else []
+            done.trace_events = traces.new_events
     except DataFolderInUse as exc:
         done.notes.append(
-            f"no lag of groups and no latencies: {exc.owner} holds {target} for itself alone"
+            f"no lag of groups and no latencies, nor traces: {exc.owner} holds {target} for "
+            "itself alone"
         )
         return [], []
     names = ("topic", "group", "mode", "priority", "lag", "oldest_age_s")

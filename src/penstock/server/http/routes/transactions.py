@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 from penstock.broker.api import Api
 from penstock.model.transactions import NewTransaction, StagedTransaction, TransactionOutcome
+from penstock.server.durable import durable
 from penstock.server.http.arrow import decode_new
 from penstock.server.http.endpoints import HttpRequest, Table
 from penstock.server.http.json_items import too_many
@@ -29,10 +31,12 @@ async def commit_transaction(call: HttpRequest) -> Any:
     again under its id, and is done once. The key has to allow to publish, where there are
     messages, and to consume, where any are settled or offsets are committed. The answer comes when
     all is as safe as the topics' fsync policies say."""
-    return await call.door.aside(_commit, call)
+    outcome, told = await call.door.aside(_commit, call)
+    await durable(told)
+    return outcome
 
 
-def _commit(call: HttpRequest) -> TransactionOutcome:
+def _commit(call: HttpRequest) -> tuple[TransactionOutcome, Future[None]]:
     api: Api = call.api
     if call.request.content_type() == TRANSACTION_TYPE:
         config = call.door.config
