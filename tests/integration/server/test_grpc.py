@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from penstock.broker.broker import Broker
+from penstock.record.schema import new_batch_ulid, ulid_text
 from penstock.server.grpc import descriptors
 from penstock.server.grpc.descriptors import PACKAGE, message
 from penstock.server.keys import KeyStore
@@ -227,6 +229,30 @@ def test_a_server_that_stops_says_so(server: RunningServer, client: Client) -> N
     stopping.join()
 
 
+def test_a_transaction_is_committed_once(client: Client) -> None:
+    client.publish(b"order")
+    (order,) = client.receive().messages
+    asked: dict[str, Any] = {
+        "id": _new_id(),
+        "publish": [{"topic": "orders", "messages": [{"value": "invoice", "key": "k"}]}],
+        "settle": [{"group": "g", "receipts": [order.receipt]}],
+    }
+    outcomes = [client.ask("commit_transaction", **asked) for _ in range(2)]
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0]["state"] == "committed"
+    (invoice,) = client.receive().messages
+    assert (invoice.message.value, invoice.message.key) == (b"invoice", b"k")
+    late = asked | {"id": _new_id()}  # its receipt is settled by now
+    refused = code_of(lambda: client.ask("commit_transaction", **late))
+    assert refused == (grpc.StatusCode.ABORTED, "transaction_refused")
+    assert client.receive().messages == []
+    assert client.ask("list_transactions")["transactions"][0]["state"] == "refused"
+
+
+def _new_id() -> str:
+    return ulid_text(new_batch_ulid(time.time_ns()))
+
+
 def test_everything_else_is_asked_as_over_http(client: Client) -> None:
     made = client.ask("create_topic", topic="t", settings={"partitions": 2, "weights": [1] * 5})
     assert made["settings"]["weights"] == [1] * 5
@@ -286,6 +312,12 @@ def test_a_key_is_needed_and_good_for_what_its_role_is(broker: Broker) -> None:
             lambda: Client(port, producer).publish(b"a"),
             lambda: Client(port, producer).receive(namespace="eu"),
             lambda: Client(port, producer).ask("purge", namespace="eu", topic="orders"),
+            lambda: Client(port, producer).ask(
+                "commit_transaction",
+                namespace="eu",
+                id=_new_id(),
+                settle=[{"group": "g", "topic": "orders", "leases": []}],
+            ),
             lambda: Leasing(Client(port, producer), namespace="eu").next(),
         ):
             assert code_of(call) == (grpc.StatusCode.PERMISSION_DENIED, "forbidden")
