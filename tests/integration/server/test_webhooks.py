@@ -112,6 +112,23 @@ def test_a_message_is_held_through_a_pause_of_many_hours(
     assert len(receiver.got) == 2
 
 
+def test_what_waits_for_a_retry_takes_little_memory(ps: Client, receiver: Receiver) -> None:
+    """Large messages that failed are given back to the broker, which has them on the disk."""
+    count, size = 40, 1 << 20
+    ps.alter_topic("orders", backoff=("1h", 1, "1h"))
+    for _ in range(count):
+        ps.publish("orders", b"x" * size)
+    receiver.answers = answering(*[503] * count * 2)
+    ps.create_webhook("orders", receiver.url, concurrency=count)
+    receiver.wait(count)
+
+    def states() -> list[str]:
+        return [each.state for each in ps.in_flight("orders", "webhook.orders")]
+
+    until(lambda: states().count("retrying") >= count - 16)  # 16 MiB may wait
+    assert states().count("leased") >= 15
+
+
 def test_a_receiver_that_is_gone_disables_its_webhook(ps: Client, receiver: Receiver) -> None:
     receiver.answers = lambda _: (410, {}, b"bye")
     ps.create_webhook("orders", receiver.url)
