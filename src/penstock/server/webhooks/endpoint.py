@@ -296,8 +296,7 @@ class WebhookEndpoint:
         except AddressRefused as exc:
             return WebhookOutcome("failed", None, str(exc))
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            refused = exc.__cause__ if isinstance(exc.__cause__, AddressRefused) else exc
-            return WebhookOutcome("failed", None, f"{refused}"[:500] or type(exc).__name__)
+            return WebhookOutcome("failed", None, _reason(exc)[:500])
 
     def _note(
         self,
@@ -322,6 +321,16 @@ class WebhookEndpoint:
                 test=test,
             ),
         )
+
+
+def _reason(exc: BaseException) -> str:
+    """Why nothing was posted; below what aiohttp says of it may be that the address is refused."""
+    below: BaseException | None = exc
+    while below is not None:
+        if isinstance(below, AddressRefused):
+            return str(below)
+        below = below.__cause__ or below.__context__
+    return str(exc) or type(exc).__name__
 
 
 def _held_of(delivered: Delivered) -> list[_Held]:
