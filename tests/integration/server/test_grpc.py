@@ -326,6 +326,27 @@ def test_a_key_is_needed_and_good_for_what_its_role_is(broker: Broker) -> None:
         assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED  # type: ignore[attr-defined]
 
 
+def test_a_revoked_key_ends_its_lease_streams(broker: Broker) -> None:
+    """Also one whose credit is spent: it would extend what it holds for as long as it is open."""
+    keys = KeyStore.open(broker.folder)
+    admin = keys.create("admin", role="admin").token
+    worker = keys.create("worker", role="consumer")
+    with RunningServer(broker, keys, grpc="127.0.0.1:0") as server:
+        port = server.server.grpc.port  # type: ignore[union-attr]
+        Client(port, admin).ask("create_topic", topic="orders")
+        Client(port, admin).publish(b"a")
+        spent = Leasing(Client(port, worker.token), credit=1, auto_extend=True)
+        assert len(spent.next().delivered.messages) == 1
+        waiting = Leasing(Client(port, worker.token), credit=1)
+        keys.revoke(worker.key.id)
+        began_s = time.monotonic()
+        for stream in (spent, waiting):
+            refused, _ = code_of(stream.next)
+            assert refused == grpc.StatusCode.UNAUTHENTICATED
+        assert time.monotonic() - began_s < 15  # not when a poll or the call times out
+        assert Client(port, admin).publish(b"b").runs[0].count == 1
+
+
 def _listing() -> tuple[str, Any, str]:
     package = "grpc.reflection.v1"
     asked = message("ServerReflectionRequest", package)(list_services="*")
