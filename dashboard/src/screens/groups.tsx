@@ -25,7 +25,7 @@ export function moveGroup(title: string, partitions: number[], work: (to: string
         <p class="muted">Messages before the position are not delivered; those after it are, also if they were done before. Receipts that are out become void.</p>
         <div class="fields">
           <Field label="Go on from"><select value={to} onChange={(event) => setTo(event.currentTarget.value)}><option value="earliest">the oldest message</option><option value="latest">the end</option><option value="offset">an offset</option><option value="time">a time</option></select></Field>
-          <Field label="On"><select value={partition} onChange={(event) => setPartition(event.currentTarget.value)}><option value="">all partitions</option>{partitions.map((each) => <option key={each} value={each}>partition {each}</option>)}</select></Field>
+          {partitions.length > 1 && <Field label="On"><select value={partition} onChange={(event) => setPartition(event.currentTarget.value)}><option value="">all partitions</option>{partitions.map((each) => <option key={each} value={each}>partition {each}</option>)}</select></Field>}
           {to === "offset" && <Field label="Offset"><input type="number" min="0" value={exact} onInput={(event) => setExact(event.currentTarget.value)} /></Field>}
           {to === "time" && <Field label="Time"><input type="datetime-local" step="1" value={exact} onInput={(event) => setExact(event.currentTarget.value)} /></Field>}
         </div>

@@ -100,11 +100,17 @@ export function showSecret(secret: string, what = "secret"): void {
 function create(ns: string): void {
   dialog.value = () => {
     const topics = useGet<{ topics: string[] }>(`${root(ns)}/topics`).data?.topics ?? [];
-    const [form, setForm] = useState({ name: "", topic: "", url: "https://", payload: "envelope", retries: "topic", concurrency: "8", key_prefix: "" });
+    const [form, setForm] = useState({ name: "", topic: "", url: "https://", payload: "envelope", retries: "topic", concurrency: "8", rate: "", batch: "", key_prefix: "", types: "" });
     const set = (name: string) => (event: Event) => setForm({ ...form, [name]: (event.currentTarget as HTMLInputElement).value });
     const submit = async () => {
       let secret = "";
-      const settings = { topic: form.topic, url: form.url, payload: form.payload, retries: form.retries, concurrency: Number(form.concurrency), filter: form.key_prefix ? { key_prefix: form.key_prefix } : {} };
+      const types = form.types.split(",").map((each) => each.trim()).filter(Boolean);
+      const settings = {
+        topic: form.topic, url: form.url, payload: form.payload, retries: form.retries, concurrency: Number(form.concurrency),
+        rate: form.rate ? Number(form.rate) : null,
+        batch: form.batch ? { max_messages: Number(form.batch) } : null,
+        filter: { key_prefix: form.key_prefix || null, types },
+      };
       const ok = await doing(async () => {
         secret = (await ask<{ secret: string }>("PUT", `${root(ns)}/webhooks/${enc(form.name)}`, { settings })).secret;
         go(["webhook", ns, form.name]);
@@ -121,7 +127,10 @@ function create(ns: string): void {
           <Field label="Payload"><select value={form.payload} onChange={set("payload")}><option value="envelope">envelope of the standard</option><option value="raw">the value itself</option></select></Field>
           <Field label="Retries"><select value={form.retries} onChange={set("retries")}><option value="topic">as the topic has them</option><option value="standard">ten within three days</option></select></Field>
           <Field label="Requests at once"><input type="number" min="1" max="100" value={form.concurrency} onInput={set("concurrency")} /></Field>
+          <Field label="Requests a second" hint="empty: no limit"><input type="number" min="0.01" step="any" value={form.rate} onInput={set("rate")} /></Field>
+          <Field label="Messages in a request" hint="empty: one"><input type="number" min="1" max="100" value={form.batch} onInput={set("batch")} /></Field>
           <Field label="Only keys that begin with"><input value={form.key_prefix} onInput={set("key_prefix")} /></Field>
+          <Field label="Only the types" hint="header type; a, b"><input value={form.types} onInput={set("types")} /></Field>
         </div>
       </Dialog>
     );
