@@ -12,8 +12,9 @@ import grpc
 
 import penstock
 from bench import messages
+from bench.cpu_time import ServerCpu, process_at
 from bench.figures import at_least
-from bench.harness import Bench, Contender, Sample, stopwatch
+from bench.harness import Bench, Contender, Sample
 from bench.served import served
 from penstock.client.client import Client
 from penstock.server.grpc.descriptors import message
@@ -22,6 +23,9 @@ from penstock.wire.columns import decode_delivered
 _BATCH = 100
 _BATCHES = 200
 _ACK = 1
+
+_PUBLISHED, _PUBLISHED_HTTP = "gRPC publish stream", "HTTP publish"
+_LEASED, _LEASED_ARROW, _RECEIVED_HTTP = "gRPC lease stream", "the same, Arrow", "HTTP receive, ack"
 
 _topics = count()
 
@@ -36,16 +40,17 @@ def run(bench: Bench) -> None:
         penstock.connect(url) as ps,
         grpc.insecure_channel(address) as channel,
     ):
+        cpu = ServerCpu(process_at(url))
 
-        def leased(arrow: bool) -> Sample:
-            return asyncio.run(_lease_stream(address, _filled(ps, values), arrow))
+        def leased(name: str, arrow: bool) -> Sample:
+            return asyncio.run(_lease_stream(cpu, name, address, _filled(ps, values), arrow))
 
         rounds = 2 * bench.rounds - 1  # short runs, close ratios
         race = bench.race(
             "publish in batches",
             [
-                Contender("gRPC", lambda _: _publish_stream(ps, channel, batches)),
-                Contender("HTTP", lambda _: _publish(ps, batches)),
+                Contender("gRPC", lambda _: _publish_stream(cpu, ps, channel, batches)),
+                Contender("HTTP", lambda _: _publish(cpu, ps, batches)),
             ],
             rounds=rounds,
         )
@@ -54,15 +59,18 @@ def run(bench: Bench) -> None:
         race = bench.race(
             "receive and ack in batches",
             [
-                Contender("gRPC", lambda _: leased(arrow=False)),
-                Contender("gRPC, Arrow", lambda _: leased(arrow=True)),
-                Contender("HTTP", lambda _: _receive(ps, _filled(ps, values))),
+                Contender("gRPC", lambda _: leased(_LEASED, arrow=False)),
+                Contender("gRPC, Arrow", lambda _: leased(_LEASED_ARROW, arrow=True)),
+                Contender("HTTP", lambda _: _receive(cpu, ps, _filled(ps, values))),
             ],
             rounds=rounds,
         )
         for name in ("gRPC", "gRPC, Arrow"):
             title = f"{name}: lease stream, 100 a message, acked: HTTP"
             bench.compare(race, name, "HTTP", at_least(0.6), "messages", title=title)
+        for name in (_PUBLISHED, _PUBLISHED_HTTP, _LEASED, _LEASED_ARROW, _RECEIVED_HTTP):
+            spent = cpu.us_a_message(name)
+            bench.figure(f"{name}: CPU of the server", spent, unit="µs", detail="a message")
     bench.note(
         f"A server on loopback, messages of 100 B, {_BATCHES} batches of {_BATCH}; both clients in "
         "Python, one connection each. Without Arrow, gRPC carries messages one by one in a list; "
@@ -70,7 +78,9 @@ def run(bench: Bench) -> None:
     )
 
 
-def _publish_stream(ps: Client, channel: grpc.Channel, batches: list[list[bytes]]) -> Sample:
+def _publish_stream(
+    cpu: ServerCpu, ps: Client, channel: grpc.Channel, batches: list[list[bytes]]
+) -> Sample:
     topic = _made(ps)
     call = _method(channel, "Messages/PublishStream", "PublishResponse")
     new, list_, request = message("NewMessage"), message("MessageList"), message("PublishRequest")
@@ -80,21 +90,21 @@ def _publish_stream(ps: Client, channel: grpc.Channel, batches: list[list[bytes]
             given = list_(messages=[new(value=value) for value in batch])
             yield request(topic=topic, list=given, seq=seq)
 
-    with stopwatch(_BATCH * len(batches)) as sample:
+    with cpu.timed(_PUBLISHED, _BATCH * len(batches)) as sample:
         answered = sum(answer.runs[0].count for answer in call(requests()))
     assert answered == _BATCH * len(batches)
     return sample
 
 
-def _publish(ps: Client, batches: list[list[bytes]]) -> Sample:
+def _publish(cpu: ServerCpu, ps: Client, batches: list[list[bytes]]) -> Sample:
     topic = _made(ps)
-    with stopwatch(_BATCH * len(batches)) as sample:
+    with cpu.timed(_PUBLISHED_HTTP, _BATCH * len(batches)) as sample:
         for batch in batches:
             ps.publish_batch(topic, batch)
     return sample
 
 
-async def _lease_stream(address: str, topic: str, arrow: bool) -> Sample:
+async def _lease_stream(cpu: ServerCpu, name: str, address: str, topic: str, arrow: bool) -> Sample:
     """By the client of asyncio: that with threads needs twice its time for a stream that goes both
     ways."""
     request = message("LeaseRequest")
@@ -105,7 +115,7 @@ async def _lease_stream(address: str, topic: str, arrow: bool) -> Sample:
     async with grpc.aio.insecure_channel(address) as channel:
         await channel.channel_ready()
         call = _method(channel, "Queue/Lease", "LeaseResponse")()
-        with stopwatch(_BATCH * _BATCHES) as sample:
+        with cpu.timed(name, _BATCH * _BATCHES) as sample:
             await call.write(request(subscribe=subscribe))
             while settled < _BATCHES:
                 answer = await call.read()
@@ -132,8 +142,8 @@ def _looked_at(delivered: Any) -> int:
     return sum(each.count for each in decode_delivered(delivered.arrow, delivered.pieces.encode()))
 
 
-def _receive(ps: Client, topic: str) -> Sample:
-    with stopwatch(_BATCH * _BATCHES) as sample:
+def _receive(cpu: ServerCpu, ps: Client, topic: str) -> Sample:
+    with cpu.timed(_RECEIVED_HTTP, _BATCH * _BATCHES) as sample:
         done = None
         for _ in range(_BATCHES):
             done = ps.receive_batch(topic, "g", _BATCH, ack=done)

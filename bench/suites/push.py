@@ -15,6 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 import penstock
 from bench import messages
+from bench.cpu_time import process_at
 from bench.figures import at_least, at_most
 from bench.harness import Bench, Contender, Sample, stopwatch
 from bench.served import served
@@ -126,7 +127,7 @@ async def _idle_sockets(url: str) -> float:
     """Bytes by which the server grows for so many connections that wait for messages."""
     with penstock.connect(url) as ps:
         ps.create_topic("idle")
-    pid = _pid_of(url)
+    pid = process_at(url)
     async with AsyncExitStack() as stack:
         for number in range(_IDLE + 10):
             if number == 10:  # all is loaded by now
@@ -137,23 +138,6 @@ async def _idle_sockets(url: str) -> float:
             await socket.recv()
         await asyncio.sleep(1)
         return _resident_bytes(pid) - before
-
-
-def _pid_of(url: str) -> int:
-    """The process that listens there; it is a child of this one."""
-    port = f":{int(url.rpartition(':')[2]):04X}"
-    inodes = {
-        line.split()[9]
-        for line in Path("/proc/net/tcp").read_text().splitlines()
-        if port in line.split()[1] and line.split()[3] == "0A"
-    }
-    for process in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if os.readlink(process)[8:-1] in inodes:
-                return int(process.parts[2])
-        except OSError:
-            continue
-    raise RuntimeError(f"nobody listens on {url}")
 
 
 def _resident_bytes(pid: int) -> int:

@@ -91,12 +91,16 @@ export function Frame({ children }: { children: ComponentChildren }) {
   );
 }
 
+/** Screens that are about one namespace. */
+const OF_ONE = ["traces", "transactions", "schemas", "schedules", "webhooks"];
+
 function Namespaces() {
   const found = useGet<{ namespaces: string[] }>("v1/namespaces").data?.namespaces ?? [];
   if (found.length < 2 && !q("ns")) return null;
+  const single = OF_ONE.includes(route.value.path[0]);
   return (
-    <select aria-label="Namespace" value={q("ns")} style={{ margin: "0 8px 8px" }} onChange={(event) => (["t", "group", "webhook", "schedule", "schema", "namespace"].includes(route.value.path[0]) ? go(["topics"], { ns: event.currentTarget.value }) : refine({ ns: event.currentTarget.value, offset: null, before: null }))}>
-      <option value="">All namespaces</option>
+    <select aria-label="Namespace" value={q("ns") || (single ? "default" : "")} style={{ margin: "0 8px 8px" }} onChange={(event) => (["t", "group", "webhook", "schedule", "schema", "namespace"].includes(route.value.path[0]) ? go(["topics"], { ns: event.currentTarget.value }) : refine({ ns: event.currentTarget.value, offset: null, before: null }))}>
+      {!single && <option value="">All namespaces</option>}
       {found.map((each) => <option key={each} value={each}>{each}</option>)}
     </select>
   );

@@ -213,6 +213,25 @@ def test_dead_letters_are_counted_then_redriven_with_progress(page: Any, ps: Any
     assert len(ps.dead_letters("charges")) == 9
 
 
+def test_a_trace_leads_to_its_dead_letter(page: Any, ps: Any) -> None:
+    ps.create_topic("refunds", max_retries=0, trace_sample=1.0)
+    for value in (b"first", b"second"):
+        ps.publish("refunds", value)
+        ps.receive("refunds", "bank", wait="5s")[0].reject("no such account")
+    go(page, "traces", query="?topic=refunds")
+    second = page.get_by_role("link", name="dead lettered").nth(1)
+    expect(second).to_be_visible()
+    second.click()
+    letters = page.get_by_role("region", name="Letter 0-1")
+    expect(letters.locator("tr.line")).to_have_count(1)
+    expect(letters.locator("tr.open").filter(has_text="second").first).to_be_visible()
+    button(page, "Show all letters").click()
+    expect(page.locator("tr.line")).to_have_count(2)
+    ps.dead_letters("refunds").purge()
+    go(page, "t", "default", "refunds", "dead", query="?letter=0-1")
+    expect(page.get_by_text("This letter is not here any more")).to_be_visible()
+
+
 def test_a_group_is_moved_and_deleted(page: Any, ps: Any) -> None:
     ps.create_topic("replay")
     ps.publish_batch("replay", [b"x"] * 10)
@@ -277,12 +296,17 @@ def test_no_screen_is_wider_than_the_window(
     open_page: Callable[..., Any], server: ServerProcess, ps: Any, width: int
 ) -> None:
     ps.create_topic("x" * 240, exist_ok=True)
+    ps.publish("x" * 240, b"held")
+    assert ps.receive("x" * 240, "g" * 60, consumer="c" * 60)  # so that it can be taken back
     page = open_page(f"{server.url}/", viewport={"width": width, "height": 844})
     for at in (
         "overview",
         "topics",
         "groups",
         "dead",
+        "traces",
+        "transactions",
+        "schemas",
         "delayed",
         "schedules",
         "webhooks",
@@ -296,6 +320,8 @@ def test_no_screen_is_wider_than_the_window(
         assert page.evaluate("document.documentElement.scrollWidth") <= width, at
     for tab in ("", "messages", "groups", "in-flight", "dead", "delayed", "publish", "settings"):
         go(page, "t", "default", "x" * 240, tab)
+        if tab == "in-flight":
+            expect(button(page, "Take back…").first).to_be_visible()
         page.wait_for_timeout(100)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
 

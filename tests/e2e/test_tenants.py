@@ -93,3 +93,20 @@ def test_the_audit_log_is_paged_and_searched_by_who_may(
         go(page, "namespaces")
         expect(row(page, "tenant-0")).to_be_visible()
         assert button(page, "New namespace").count() == 0
+
+
+def test_a_screen_about_one_namespace_says_which(page: Any, ps: Any) -> None:
+    ps.create_namespace("zone")
+    ps.in_namespace("zone").create_topic("t")
+    ps.in_namespace("zone").schedule("nightly", topic="t", value="v", every="1d")
+    page.reload()
+    picker = page.get_by_label("Namespace", exact=True)
+    go(page, "topics")
+    expect(picker).to_have_value("")
+    go(page, "schedules")
+    expect(picker).to_have_value("default")
+    expect(page.get_by_text("Namespace default has no schedules")).to_be_visible()
+    expect(picker.get_by_role("option", name="All namespaces")).to_have_count(0)
+    picker.select_option("zone")
+    expect(page.get_by_role("link", name="nightly")).to_be_visible()
+    ps.delete_namespace("zone", force=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted.bug import Bug
 
 WEBSOCKET = "tests/integration/server/test_websocket.py"
+GRPC = "tests/integration/server/test_grpc.py"
 WEBHOOKS = "tests/integration/server/test_webhooks.py"
 
 PUSH_BUGS = [
@@ -17,10 +18,17 @@ PUSH_BUGS = [
     ),
     Bug(
         "a socket whose key was revoked goes on",
-        "server/push/registry.py",
-        "                    self._door.gate.check_still_good(socket.key)\n",
+        "server/key_watch.py",
+        "                    self._gate.check_still_good(holder.key)\n",
         "                    pass\n",
         f"{WEBSOCKET}::TestKeys",
+    ),
+    Bug(
+        "a lease stream whose key was revoked keeps its messages",
+        "server/grpc/lease.py",
+        "        self._run(self._until_revoked())\n",
+        "",
+        f"{GRPC}::test_a_revoked_key_ends_its_lease_streams",
     ),
     Bug(
         "a page of another site is let in",
@@ -63,5 +71,12 @@ PUSH_BUGS = [
         'signed = f"{id_}.{timestamp}.".encode() + body',
         'signed = f"{id_}.".encode() + body',
         f"{WEBHOOKS}::test_a_message_is_posted_with_a_signature_that_a_receiver_accepts",
+    ),
+    Bug(
+        "all that failed is kept in memory",
+        "server/webhooks/endpoint.py",
+        "        self._waiting_bytes += held.nbytes\n",
+        "",
+        f"{WEBHOOKS}::test_what_waits_for_a_retry_takes_little_memory",
     ),
 ]

@@ -38,7 +38,7 @@ export function Audit() {
           <div class="table-wrap"><table>
             <Head2 columns={[{ id: "t", label: "Time" }, { id: "w", label: "Who", small: true }, { id: "f", label: "From", small: true }, { id: "d", label: "Did" }, { id: "n", label: "Namespace", small: true }, { id: "o", label: "To" }, { id: "s", label: "Said", small: true }, { id: "r", label: "Refused" }]} />
             <tbody>{entries.map((each, at) => (
-              <tr key={at}><td class="muted"><Time us={each.at_us} /></td><td class="hide-small any">{each.actor || <span class="faint">no key</span>}</td><td class="hide-small mono muted">{each.address}</td><td class="nowrap">{each.action.replaceAll("_", " ")}</td><td class="hide-small muted">{each.namespace ?? "–"}</td><td class="name clip" title={each.target}>{each.target}</td><td class="hide-small name clip mono muted" title={each.detail}>{each.detail}</td><td>{each.error && <span class="badge bad">{each.error}</span>}</td></tr>
+              <tr key={at}><td class="muted"><Time us={each.at_us} /></td><td class="hide-small any">{each.actor || <span class="faint">no key</span>}</td><td class="hide-small mono muted">{each.address}</td><td>{each.action.replaceAll("_", " ")}</td><td class="hide-small muted">{each.namespace ?? "–"}</td><td class="name clip" title={each.target}>{each.target}</td><td class="hide-small name clip mono muted" title={each.detail}>{each.detail}</td><td>{each.error && <span class="badge bad">{each.error}</span>}</td></tr>
             ))}</tbody>
           </table></div>
         )}

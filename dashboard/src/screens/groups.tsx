@@ -25,7 +25,7 @@ export function moveGroup(title: string, partitions: number[], work: (to: string
         <p class="muted">Messages before the position are not delivered; those after it are, also if they were done before. Receipts that are out become void.</p>
         <div class="fields">
           <Field label="Go on from"><select value={to} onChange={(event) => setTo(event.currentTarget.value)}><option value="earliest">the oldest message</option><option value="latest">the end</option><option value="offset">an offset</option><option value="time">a time</option></select></Field>
-          <Field label="On"><select value={partition} onChange={(event) => setPartition(event.currentTarget.value)}><option value="">all partitions</option>{partitions.map((each) => <option key={each} value={each}>partition {each}</option>)}</select></Field>
+          {partitions.length > 1 && <Field label="On"><select value={partition} onChange={(event) => setPartition(event.currentTarget.value)}><option value="">all partitions</option>{partitions.map((each) => <option key={each} value={each}>partition {each}</option>)}</select></Field>}
           {to === "offset" && <Field label="Offset"><input type="number" min="0" value={exact} onInput={(event) => setExact(event.currentTarget.value)} /></Field>}
           {to === "time" && <Field label="Time"><input type="datetime-local" step="1" value={exact} onInput={(event) => setExact(event.currentTarget.value)} /></Field>}
         </div>
@@ -47,9 +47,9 @@ export function Groups() {
       <Panel title="Queue groups" note="by topic, the longest backlog first" foot={data && <Pager offset={offset} limit={PAGE} total={data.total} what="topics" onMove={(to) => refine({ offset: to || null })} />}>
         {!data ? <Loading /> : rows.length === 0 ? <Empty title="No queue group reads these topics">A group is there from its first receive on.</Empty> : (
           <div class="table-wrap"><table>
-            <Head2 columns={[{ id: "g", label: "Group" }, { id: "t", label: "Topic" }, { id: "d", label: "Lag", num: true }, { id: "f", label: "In flight", num: true }, { id: "r", label: "Retrying", num: true, small: true }, { id: "o", label: "Oldest", num: true }, { id: "a", label: "Acked/s", num: true, small: true }, { id: "w", label: "Waited p95", num: true, small: true }]} />
+            <Head2 columns={[{ id: "g", label: "Group" }, { id: "t", label: "Topic" }, { id: "d", label: "Lag", num: true }, { id: "f", label: "In flight", num: true, small: true }, { id: "r", label: "Retrying", num: true, small: true }, { id: "o", label: "Oldest", num: true }, { id: "a", label: "Acked/s", num: true, small: true }, { id: "w", label: "Waited p95", num: true, small: true }]} />
             <tbody>{rows.map(({ row, group }) => (
-              <tr key={`${shownName(row)} ${group.group}`}><td class="name clip"><a href={topicHref(row, "groups")}>{group.group}</a></td><td class="name clip muted"><a href={topicHref(row)}>{shownName(row)}</a></td><Num n={group.depth} /><Num n={group.in_flight} /><td class={`hide-small num ${group.retrying ? "" : "zero"}`}>{group.retrying}</td><td class="num">{group.oldest_age_us === null ? "–" : duration(group.oldest_age_us)}</td><td class="hide-small num">{rate(group.ack_rate)}</td><td class="hide-small num">{group.waited ? duration(group.waited.p95_us) : "–"}</td></tr>
+              <tr key={`${shownName(row)} ${group.group}`}><td class="name clip"><a href={topicHref(row, "groups")}>{group.group}</a></td><td class="name clip muted"><a href={topicHref(row)}>{shownName(row)}</a></td><Num n={group.depth} /><td class={`hide-small num ${group.in_flight ? "" : "zero"}`}>{count(group.in_flight)}</td><td class={`hide-small num ${group.retrying ? "" : "zero"}`}>{group.retrying}</td><td class="num">{group.oldest_age_us === null ? "–" : duration(group.oldest_age_us)}</td><td class="hide-small num">{rate(group.ack_rate)}</td><td class="hide-small num">{group.waited ? duration(group.waited.p95_us) : "–"}</td></tr>
             ))}</tbody>
           </table></div>
         )}

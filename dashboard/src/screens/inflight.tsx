@@ -22,14 +22,14 @@ export function InFlightOf({ namespace, topic, stats }: Of) {
       {problem && <div class="body"><Failed problem={problem} /></div>}
       {!data ? <Loading /> : data.messages.length === 0 ? <Empty title="Nothing is in flight">Group {group} holds no lease, and nothing waits for a retry.</Empty> : (
         <div class="table-wrap"><table>
-          <Head2 columns={[{ id: "p", label: "Place" }, { id: "s", label: "State" }, { id: "c", label: "Consumer" }, { id: "n", label: "Delivery", num: true }, { id: "l", label: "Handed out" }, { id: "d", label: "Until" }, { id: "e", label: "Last error", small: true }, { id: "a", label: "" }]} />
+          <Head2 columns={[{ id: "p", label: "Place" }, { id: "s", label: "State", small: true }, { id: "c", label: "Consumer" }, { id: "n", label: "Delivery", num: true, small: true }, { id: "l", label: "Handed out", small: true }, { id: "d", label: "Until" }, { id: "e", label: "Last error", small: true }, { id: "a", label: "" }]} />
           <tbody>{data.messages.map((each) => (
             <tr key={`${each.partition}:${each.offset}`}>
               <td class="mono"><a href={href(["t", namespace, topic, "messages"], { partition: each.partition, at: each.offset, order: "oldest" })}>{each.partition}:{each.offset}</a></td>
-              <td><span class={`badge ${each.state === "leased" ? "accent" : "warn"}`}>{each.state}</span></td>
+              <td class="hide-small"><span class={`badge ${each.state === "leased" ? "accent" : "warn"}`}>{each.state}</span></td>
               <td class="name clip">{each.consumer || <span class="faint">–</span>}</td>
-              <td class="num">{each.delivery_count}</td>
-              <td class="muted"><Time us={each.last_delivery_us} /></td>
+              <td class="hide-small num">{each.delivery_count}</td>
+              <td class="hide-small muted"><Time us={each.last_delivery_us} /></td>
               <td class="muted"><Time us={each.deadline_us} /></td>
               <td class="hide-small name clip faint" title={each.error}>{each.error}</td>
               <td class="actions">{each.receipt && may("consume") && <button type="button" class="small" onClick={() => nack(each)}>Take back…</button>}</td>

@@ -29,7 +29,8 @@ export function Keys() {
 
 function create(made: () => void): void {
   dialog.value = () => {
-    const [form, setForm] = useState({ name: "", role: "readonly", namespace: "" });
+    const first = session.value && !session.value.keys;
+    const [form, setForm] = useState({ name: "", role: first ? "admin" : "readonly", namespace: "" });
     const set = (name: string) => (event: Event) => setForm({ ...form, [name]: (event.currentTarget as HTMLInputElement).value });
     const submit = async () => {
       let token = "";
@@ -41,7 +42,6 @@ function create(made: () => void): void {
       if (ok) setTimeout(() => showSecret(token, "key"));
       return ok;
     };
-    const first = session.value && !session.value.keys;
     return (
       <Dialog title="New API key" onSubmit={submit} footer={<><button type="button" onClick={closeDialog}>Cancel</button><button type="submit" class="primary" disabled={!form.name}>Create</button></>}>
         {first && <p class="muted">This is the first key: from now on everybody needs one. Make one for an admin, or nobody can make more.</p>}

@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { get, may, post, topicPath, withQuery } from "../api";
+import { enc, get, may, post, topicPath, withQuery } from "../api";
 import { count } from "../format";
 import { useGet } from "../live";
 import { keyText, MessageDetail, preview } from "../message";
@@ -19,7 +19,7 @@ export function LettersOf({ namespace, topic }: Of & { group?: string }) {
     groups.reload();
     setTurn(turn + 1);
   };
-  const pick = (each: LetterGroup | null) => refine(each === null ? { reason: null, group: null, error: null, of: null } : { reason: each.reason, group: each.group, error: each.error, of: "1" });
+  const pick = (each: LetterGroup | null) => refine({ letter: null, ...(each === null ? { reason: null, group: null, error: null, of: null } : { reason: each.reason, group: each.group, error: each.error, of: "1" }) });
   const done = () => {
     pick(null); // those that were picked are gone
     again();
@@ -59,10 +59,17 @@ function List({ path, namespace, topic, picked, changed }: { path: string; names
   const [next, setNext] = useState<string | null>("");
   const [open, setOpen] = useState("");
   const [busy, setBusy] = useState(true);
-  const about = JSON.stringify(picked);
+  const single = q("letter"); // partition-offset, as a trace names it
+  const about = JSON.stringify([picked, single]);
   const load = async (after: string, before: Letter[]) => {
     setBusy(true);
     await doing(async () => {
+      if (single) {
+        setLetters([await get<Letter>(`${path}/dead-letters/${enc(single)}`)]);
+        setOpen(single);
+        setNext(null);
+        return;
+      }
       const found = [...before];
       let at: string | null = after;
       for (let page = 0; page < 10 && at !== null && found.length < before.length + 50; page += 1) {
@@ -75,14 +82,18 @@ function List({ path, namespace, topic, picked, changed }: { path: string; names
     });
     setBusy(false);
   };
-  useEffect(() => void load("", []), [about]);
+  useEffect(() => {
+    setLetters([]);
+    void load("", []);
+  }, [about]);
   const one = (what: "redrive" | "purge", letter: Letter) => doing(async () => {
     await post(`${path}/dead-letters/${what}`, { letters: [{ partition: letter.partition, offset: letter.message.offset, id: letter.message.id }] });
     changed();
   }, what === "redrive" ? "It is back in its topic" : "It is gone");
-  if (!letters.length) return busy ? <Panel title="Letters"><Loading /></Panel> : null;
+  const all = single && <button type="button" class="plain small" onClick={() => refine({ letter: null })}>Show all letters</button>;
+  if (!letters.length) return busy ? <Panel title="Letters"><Loading /></Panel> : single ? <Panel title="Letters" foot={all}><Empty title="This letter is not here any more">It was redriven or purged.</Empty></Panel> : null;
   return (
-    <Panel title="Letters" note="the oldest first" foot={next !== null && <button type="button" class="small" disabled={busy} onClick={() => load(next, letters)}>Show more</button>}>
+    <Panel title={single ? `Letter ${single}` : "Letters"} note={single ? undefined : "partition by partition, the oldest first"} foot={all || next !== null && <button type="button" class="small" disabled={busy} onClick={() => load(next, letters)}>Show more</button>}>
       <div class="table-wrap"><table class="messages">
         <Head2 columns={[{ id: "w", label: "Died" }, { id: "n", label: "Attempts", num: true }, { id: "k", label: "Key", small: true }, { id: "e", label: "Error and value" }]} />
         <tbody>{letters.map((each) => {

@@ -36,18 +36,19 @@ export function Traces() {
 function Life({ ns, trace }: { ns: string; trace: Trace }) {
   const [all, setAll] = useState(false);
   const events = all ? trace.events : trace.events.slice(0, 50);
+  const topic = trace.topic.split("/").pop()!;
   const first = trace.events[0]?.at_us ?? 0;
   const whole = Math.max((trace.events[trace.events.length - 1]?.at_us ?? 0) - first, 1);
   return (
     <Panel title={<span class="mono">{trace.id ?? `${trace.topic} ${trace.partition}:${trace.offset}`}</span>} note={<>{duration(whole)}{trace.trace_id && <> · trace <a class="mono link" href={href(["traces"], { ns: q("ns"), trace: trace.trace_id })}>{trace.trace_id}</a></>}</>}
-      actions={<a class="button small" href={href(["t", ns, trace.topic.split("/").pop()!, "messages"], { partition: trace.partition, at: trace.offset, order: "oldest" })}>Open message</a>}
+      actions={<a class="button small" href={href(["t", ns, topic, "messages"], { partition: trace.partition, at: trace.offset, order: "oldest" })}>Open message</a>}
       foot={!all && trace.events.length > 50 && <button type="button" class="small" onClick={() => setAll(true)}>Show all {trace.events.length} events</button>}>
       <ol class="timeline" aria-label="Events">
         {events.map((each, at) => (
           <li key={at}>
             <span class="num faint">+{duration(each.at_us - first)}</span>
             <span class="track" aria-hidden="true"><i style={{ left: `${((each.at_us - first) / whole) * 100}%` }} class={TONES[each.event] ?? ""} /></span>
-            <span><span class={`badge ${TONES[each.event] ?? ""}`}>{each.event.replace("_", " ")}</span></span>
+            <span>{each.event === "dead_lettered" ? <a class="badge bad" href={href(["t", ns, topic, "dead"], { letter: `${each.partition}-${each.offset}` })} title="Open the dead letter">dead lettered</a> : <span class={`badge ${TONES[each.event] ?? ""}`}>{each.event.replace("_", " ")}</span>}</span>
             <span class="any muted">{[each.group, each.consumer && `by ${each.consumer}`, each.delivery_count ? `delivery ${each.delivery_count}` : ""].filter(Boolean).join(" · ")}{each.until_us !== undefined && <> · until <Time us={each.until_us} /></>}{each.error && <span class="bad"> {each.error.split("\n")[0]}</span>}</span>
             <span class="hide-small faint"><Time us={each.at_us} /></span>
           </li>

@@ -9,6 +9,8 @@ import { Card, closeDialog, confirm, copy, Dialog, dialog, doing, Empty, Failed,
 import { moveGroup } from "./groups";
 
 const State = ({ hook }: { hook: Webhook }) => (hook.disabled ? <span class="badge bad">disabled</span> : hook.settings.paused ? <span class="badge warn">paused</span> : hook.failing_since_us !== null ? <span class="badge bad">failing</span> : <span class="badge good">active</span>);
+/** Which messages it posts, in words. */
+const chosen = ({ filter }: Webhook["settings"]) => [filter.key_prefix && `a key that begins with ${filter.key_prefix}`, filter.types.length > 0 && `the type ${filter.types.join(" or ")}`, ...Object.entries(filter.headers).map(([name, value]) => `the header ${name}: ${value}`)].filter(Boolean).join(", ");
 const share = (hook: Webhook) => (hook.delivered + hook.failed ? `${((hook.delivered / (hook.delivered + hook.failed)) * 100).toFixed(1)} %` : "–");
 
 export function Webhooks() {
@@ -21,8 +23,8 @@ export function Webhooks() {
       <Panel label="Webhooks">
         {!data ? <Loading /> : data.webhooks.length === 0 ? <Empty title={`Namespace ${ns} has no webhooks`}>A webhook posts the messages of a topic to a URL, signed and retried.</Empty> : (
           <div class="table-wrap"><table>
-            <Head2 columns={[{ id: "n", label: "Webhook" }, { id: "s", label: "State" }, { id: "t", label: "Topic", small: true }, { id: "u", label: "URL" }, { id: "d", label: "Delivered", num: true }, { id: "f", label: "Failed", num: true }, { id: "p", label: "Success", num: true, small: true }]} />
-            <tbody>{data.webhooks.map((hook) => <tr key={hook.name}><td class="name clip"><a href={href(["webhook", ns, hook.name])}>{hook.name}</a></td><td><State hook={hook} /></td><td class="hide-small muted">{hook.settings.topic}</td><td class="name clip muted">{hook.settings.url}</td><td class="num">{hook.delivered.toLocaleString("en")}</td><td class={hook.failed ? "num bad" : "num zero"}>{hook.failed}</td><td class="num hide-small">{share(hook)}</td></tr>)}</tbody>
+            <Head2 columns={[{ id: "n", label: "Webhook" }, { id: "s", label: "State" }, { id: "t", label: "Topic", small: true }, { id: "u", label: "URL", small: true }, { id: "d", label: "Delivered", num: true }, { id: "f", label: "Failed", num: true }, { id: "p", label: "Success", num: true, small: true }]} />
+            <tbody>{data.webhooks.map((hook) => <tr key={hook.name}><td class="name clip"><a href={href(["webhook", ns, hook.name])}>{hook.name}</a></td><td><State hook={hook} /></td><td class="hide-small muted">{hook.settings.topic}</td><td class="hide-small name clip muted">{hook.settings.url}</td><td class="num">{hook.delivered.toLocaleString("en")}</td><td class={hook.failed ? "num bad" : "num zero"}>{hook.failed}</td><td class="num hide-small">{share(hook)}</td></tr>)}</tbody>
           </table></div>
         )}
       </Panel>
@@ -66,17 +68,19 @@ export function WebhookScreen({ namespace: ns, name }: { namespace: string; name
         <dt>Topic</dt><dd><a class="link" href={href(["t", ns, s.topic])}>{s.topic}</a></dd>
         <dt>Reads as</dt><dd><a class="link" href={href(["t", ns, s.topic, "groups"])}>{hook.group}</a></dd>
         <dt>Payload</dt><dd>{s.payload}</dd>
+        <dt>Only those with</dt><dd>{chosen(s) || <span class="faint">all messages</span>}</dd>
+        {s.batch && <><dt>In one request</dt><dd>up to {s.batch.max_messages} messages</dd></>}
         <dt>At once</dt><dd>{s.concurrency}{s.rate !== null && `, ${s.rate} a second at most`}, timeout {s.timeout}</dd>
         <dt>Retries</dt><dd>{s.retries === "topic" ? "as the topic has them" : "by the standard: ten within three days"}</dd>
         <dt>Made</dt><dd><Time us={hook.created_at_us} /></dd>
       </dl></div></Panel>
       {may("manage") && <Panel title="Attempts" note="the last hundred since the server began">
         {!attempts?.length ? <Empty title="Nothing was posted yet" /> : <div class="table-wrap"><table>
-          <Head2 columns={[{ id: "w", label: "When" }, { id: "s", label: "Answer" }, { id: "n", label: "Attempt", num: true }, { id: "t", label: "Took", num: true }, { id: "m", label: "Message", small: true }, { id: "e", label: "Error or response" }]} />
+          <Head2 columns={[{ id: "w", label: "When" }, { id: "s", label: "Answer" }, { id: "n", label: "Attempt", num: true, small: true }, { id: "t", label: "Took", num: true, small: true }, { id: "m", label: "Message", small: true }, { id: "e", label: "Error or response" }]} />
           <tbody>{attempts.map((each) => {
             const good = each.status !== undefined && each.status < 300;
             const isOpen = open?.at_us === each.at_us && open.message_id === each.message_id;
-            return <><tr class="line" key={`${each.at_us} ${each.message_id}`}><td class="muted"><Time us={each.at_us} /></td><td><span class={`badge ${good ? "good" : "bad"}`}>{each.status ?? "none"}</span>{each.test && <span class="badge"> test</span>}</td><td class="num">{each.attempt}</td><td class="num">{each.took_ms} ms</td><td class="hide-small mono clip faint">{each.message_id}</td><td class="name clip"><button type="button" class="plain clip" style={{ padding: 0, minHeight: 0, maxWidth: "100%", display: "block" }} aria-expanded={isOpen} onClick={() => setOpen(isOpen ? null : each)}>{each.error || each.response || <span class="faint">empty</span>}</button></td></tr>
+            return <><tr class="line" key={`${each.at_us} ${each.message_id}`}><td class="muted"><Time us={each.at_us} /></td><td><span class={`badge ${good ? "good" : "bad"}`}>{each.status ?? "none"}</span>{each.test && <span class="badge"> test</span>}</td><td class="hide-small num">{each.attempt}</td><td class="hide-small num">{each.took_ms} ms</td><td class="hide-small mono clip faint">{each.message_id}</td><td class="name clip"><button type="button" class="plain clip" style={{ padding: 0, minHeight: 0, maxWidth: "100%", display: "block" }} aria-expanded={isOpen} onClick={() => setOpen(isOpen ? null : each)}>{each.error || each.response || <span class="faint">empty</span>}</button></td></tr>
               {isOpen && <tr class="open"><td colSpan={6}><pre class="code">{[each.error, each.response].filter(Boolean).join("\n\n") || "empty"}</pre></td></tr>}</>;
           })}</tbody>
         </table></div>}
@@ -96,11 +100,17 @@ export function showSecret(secret: string, what = "secret"): void {
 function create(ns: string): void {
   dialog.value = () => {
     const topics = useGet<{ topics: string[] }>(`${root(ns)}/topics`).data?.topics ?? [];
-    const [form, setForm] = useState({ name: "", topic: "", url: "https://", payload: "envelope", retries: "topic", concurrency: "8", key_prefix: "" });
+    const [form, setForm] = useState({ name: "", topic: "", url: "https://", payload: "envelope", retries: "topic", concurrency: "8", rate: "", batch: "", key_prefix: "", types: "" });
     const set = (name: string) => (event: Event) => setForm({ ...form, [name]: (event.currentTarget as HTMLInputElement).value });
     const submit = async () => {
       let secret = "";
-      const settings = { topic: form.topic, url: form.url, payload: form.payload, retries: form.retries, concurrency: Number(form.concurrency), filter: form.key_prefix ? { key_prefix: form.key_prefix } : {} };
+      const types = form.types.split(",").map((each) => each.trim()).filter(Boolean);
+      const settings = {
+        topic: form.topic, url: form.url, payload: form.payload, retries: form.retries, concurrency: Number(form.concurrency),
+        rate: form.rate ? Number(form.rate) : null,
+        batch: form.batch ? { max_messages: Number(form.batch) } : null,
+        filter: { key_prefix: form.key_prefix || null, types },
+      };
       const ok = await doing(async () => {
         secret = (await ask<{ secret: string }>("PUT", `${root(ns)}/webhooks/${enc(form.name)}`, { settings })).secret;
         go(["webhook", ns, form.name]);
@@ -117,7 +127,10 @@ function create(ns: string): void {
           <Field label="Payload"><select value={form.payload} onChange={set("payload")}><option value="envelope">envelope of the standard</option><option value="raw">the value itself</option></select></Field>
           <Field label="Retries"><select value={form.retries} onChange={set("retries")}><option value="topic">as the topic has them</option><option value="standard">ten within three days</option></select></Field>
           <Field label="Requests at once"><input type="number" min="1" max="100" value={form.concurrency} onInput={set("concurrency")} /></Field>
+          <Field label="Requests a second" hint="empty: no limit"><input type="number" min="0.01" step="any" value={form.rate} onInput={set("rate")} /></Field>
+          <Field label="Messages in a request" hint="empty: one"><input type="number" min="1" max="100" value={form.batch} onInput={set("batch")} /></Field>
           <Field label="Only keys that begin with"><input value={form.key_prefix} onInput={set("key_prefix")} /></Field>
+          <Field label="Only the types" hint="header type; a, b"><input value={form.types} onInput={set("types")} /></Field>
         </div>
       </Dialog>
     );

@@ -16,6 +16,7 @@ from penstock.server.connections import NamespaceConnections
 from penstock.server.gate import Gate
 from penstock.server.http.heads import Names
 from penstock.server.http.timeouts import WaitingRequests
+from penstock.server.key_watch import KeyWatch
 from penstock.server.keys import KeyStore
 from penstock.server.long_calls import LongCalls
 from penstock.server.metrics import MeteredFiles, Requests
@@ -91,6 +92,7 @@ class Door:
         self.files = files
         self.polls = Polls(api, config.polls_max)
         self.connections = NamespaceConnections(api)
+        self.key_watch = KeyWatch(self.gate)
         self.sockets = PushSockets(self)
         self.answers = SharedAnswers(self)
         self.webhooks = WebhookEngine(self)

@@ -169,11 +169,14 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for sock in sockets or ():
+            self._door.webhooks.listens_on(sock.getsockname()[1])
         self._door.webhooks.start()
         if self.kafka is not None:
             await self.kafka.start(self.config.ssl)
         if self._door.config.grpc:  # it belongs to the loop on which it is made
             self.grpc = _grpc_listener(self._door)
+            self._door.webhooks.listens_on(self.grpc.port)
             await self.grpc.start()
         self.on_started()
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from penstock.broker.broker import Broker
+from penstock.record.schema import new_batch_ulid, ulid_text
 from penstock.server.grpc import descriptors
 from penstock.server.grpc.descriptors import PACKAGE, message
 from penstock.server.keys import KeyStore
@@ -228,6 +230,30 @@ def test_a_server_that_stops_says_so(server: RunningServer, client: Client) -> N
     stopping.join()
 
 
+def test_a_transaction_is_committed_once(client: Client) -> None:
+    client.publish(b"order")
+    (order,) = client.receive().messages
+    asked: dict[str, Any] = {
+        "id": _new_id(),
+        "publish": [{"topic": "orders", "messages": [{"value": "invoice", "key": "k"}]}],
+        "settle": [{"group": "g", "receipts": [order.receipt]}],
+    }
+    outcomes = [client.ask("commit_transaction", **asked) for _ in range(2)]
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0]["state"] == "committed"
+    (invoice,) = client.receive().messages
+    assert (invoice.message.value, invoice.message.key) == (b"invoice", b"k")
+    late = asked | {"id": _new_id()}  # its receipt is settled by now
+    refused = code_of(lambda: client.ask("commit_transaction", **late))
+    assert refused == (grpc.StatusCode.ABORTED, "transaction_refused")
+    assert client.receive().messages == []
+    assert client.ask("list_transactions")["transactions"][0]["state"] == "refused"
+
+
+def _new_id() -> str:
+    return ulid_text(new_batch_ulid(time.time_ns()))
+
+
 def test_everything_else_is_asked_as_over_http(client: Client) -> None:
     made = client.ask("create_topic", topic="t", settings={"partitions": 2, "weights": [1] * 5})
     assert made["settings"]["weights"] == [1] * 5
@@ -309,12 +335,39 @@ def test_a_key_is_needed_and_good_for_what_its_role_is(broker: Broker) -> None:
             lambda: Client(port, producer).publish(b"a"),
             lambda: Client(port, producer).receive(namespace="eu"),
             lambda: Client(port, producer).ask("purge", namespace="eu", topic="orders"),
+            lambda: Client(port, producer).ask(
+                "commit_transaction",
+                namespace="eu",
+                id=_new_id(),
+                settle=[{"group": "g", "topic": "orders", "leases": []}],
+            ),
             lambda: Leasing(Client(port, producer), namespace="eu").next(),
         ):
             assert code_of(call) == (grpc.StatusCode.PERMISSION_DENIED, "forbidden")
         with pytest.raises(grpc.RpcError) as caught:  # reflection is off unless it is asked for
             list(Client(port, admin)(*_listing()))
         assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED  # type: ignore[attr-defined]
+
+
+def test_a_revoked_key_ends_its_lease_streams(broker: Broker) -> None:
+    """Also one whose credit is spent: it would extend what it holds for as long as it is open."""
+    keys = KeyStore.open(broker.folder)
+    admin = keys.create("admin", role="admin").token
+    worker = keys.create("worker", role="consumer")
+    with RunningServer(broker, keys, grpc="127.0.0.1:0") as server:
+        port = server.server.grpc.port  # type: ignore[union-attr]
+        Client(port, admin).ask("create_topic", topic="orders")
+        Client(port, admin).publish(b"a")
+        spent = Leasing(Client(port, worker.token), credit=1, auto_extend=True)
+        assert len(spent.next().delivered.messages) == 1
+        waiting = Leasing(Client(port, worker.token), credit=1)
+        keys.revoke(worker.key.id)
+        began_s = time.monotonic()
+        for stream in (spent, waiting):
+            refused, _ = code_of(stream.next)
+            assert refused == grpc.StatusCode.UNAUTHENTICATED
+        assert time.monotonic() - began_s < 15  # not when a poll or the call times out
+        assert Client(port, admin).publish(b"b").runs[0].count == 1
 
 
 def _listing() -> tuple[str, Any, str]:

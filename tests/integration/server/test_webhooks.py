@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import aiohttp
 import pytest
 from standardwebhooks import Webhook
 
@@ -110,6 +112,23 @@ def test_a_message_is_held_through_a_pause_of_many_hours(
     [later] = until(lambda: [each for each in held() if each.deadline_us > beyond_us])
     assert later.receipt == first.receipt
     assert len(receiver.got) == 2
+
+
+def test_what_waits_for_a_retry_takes_little_memory(ps: Client, receiver: Receiver) -> None:
+    """Large messages that failed are given back to the broker, which has them on the disk."""
+    count, size = 40, 1 << 20
+    ps.alter_topic("orders", backoff=("1h", 1, "1h"))
+    for _ in range(count):
+        ps.publish("orders", b"x" * size)
+    receiver.answers = answering(*[503] * count * 2)
+    ps.create_webhook("orders", receiver.url, concurrency=count)
+    receiver.wait(count)
+
+    def states() -> list[str]:
+        return [each.state for each in ps.in_flight("orders", "webhook.orders")]
+
+    until(lambda: states().count("retrying") >= count - 16)  # 16 MiB may wait
+    assert states().count("leased") >= 15
 
 
 def test_a_receiver_that_is_gone_disables_its_webhook(ps: Client, receiver: Receiver) -> None:
@@ -285,6 +304,66 @@ def test_nothing_is_posted_to_an_address_that_is_not_public(
         [attempt] = until(lambda: ps.webhook_attempts("orders"))
         assert attempt.error
         assert attempt.status is None
+    assert receiver.got == []
+
+
+def test_a_server_posts_nothing_to_itself(broker: Broker) -> None:
+    """Also where loopback is allowed, and whatever port it was given."""
+    server = RunningServer(broker, grpc="127.0.0.1:0", **LOCAL)
+    with server, penstock.connect(server.url) as ps:
+        ps.create_topic("orders")
+        for name, port in (("http", server.port), ("grpc", server.server.grpc.port)):  # type: ignore[union-attr]
+            ps.create_webhook("orders", f"http://127.0.0.1:{port}/v1/topics", name=name)
+            ps.test_webhook(name)
+            [attempt] = until(lambda name=name: ps.webhook_attempts(name))  # type: ignore[misc]
+            assert "this server itself" in attempt.error
+            assert attempt.status is None
+
+
+def test_a_redirect_is_not_followed(ps: Client, receiver: Receiver) -> None:
+    with Receiver() as inner:
+        for status in (300, 301, 302, 303, 307, 308):
+            receiver.answers = lambda _, status=status: (status, {"location": inner.url}, b"")
+            ps.create_webhook("orders", receiver.url, name=f"to{status}")
+            ps.test_webhook(f"to{status}")
+            [attempt] = until(lambda name=f"to{status}": ps.webhook_attempts(name))  # type: ignore[misc]
+            assert attempt.status == status
+            assert "not followed" in attempt.error
+        assert inner.got == []
+
+
+def test_a_name_that_leads_elsewhere_the_next_time_gains_nothing(
+    broker: Broker, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is checked is the address that is connected to, whatever a resolver said before."""
+    port = int(receiver.url.split(":")[2].split("/")[0])
+    asked: list[str] = []
+
+    async def resolve(_: Any, host: str, *args: Any, **more: Any) -> list[Any]:
+        asked.append(host)
+        return [
+            {
+                "hostname": host,
+                "host": "127.0.0.1" if len(asked) > 1 else "192.0.2.1",
+                "port": port,
+                "family": socket.AF_INET,
+                "proto": 0,
+                "flags": 0,
+            }
+        ]
+
+    monkeypatch.setattr(aiohttp.ThreadedResolver, "resolve", resolve)
+    monkeypatch.setattr(aiohttp.resolver, "DefaultResolver", aiohttp.ThreadedResolver)
+    monkeypatch.setattr(aiohttp.connector, "DefaultResolver", aiohttp.ThreadedResolver)
+    server = RunningServer(broker, webhook_http=True)
+    with server, penstock.connect(server.url) as ps:
+        ps.create_topic("orders")
+        for number in range(2):
+            ps.create_webhook("orders", f"http://shop{number}.example:{port}/", name=f"n{number}")
+            ps.test_webhook(f"n{number}")
+            [attempt] = until(lambda name=f"n{number}": ps.webhook_attempts(name))  # type: ignore[misc]
+            assert "not a public address" in attempt.error
+    assert asked == ["shop0.example", "shop1.example"]
     assert receiver.got == []
 
 

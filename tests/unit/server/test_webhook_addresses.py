@@ -69,11 +69,13 @@ def test_a_private_network_has_to_be_allowed_and_asked_for() -> None:
 
 
 def test_the_server_itself_is_refused_even_where_loopback_is_allowed() -> None:
-    rules = AddressRules("127.0.0.0/8,::1/128", own_port=8080)
+    rules = AddressRules("127.0.0.0/8,::1/128", own_ports=[8080, 9090])
     rules.check("127.0.0.1", 9000, False)
     for address in ("127.0.0.1", "::1"):
         with pytest.raises(AddressRefused):
             rules.check(address, 8080, False)
+        with pytest.raises(AddressRefused):
+            rules.check(address, 9090, False)
 
 
 def test_a_wrong_network_is_told() -> None:

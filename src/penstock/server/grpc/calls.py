@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,10 +15,12 @@ from penstock.errors import InvalidInput, NotFound, NotInCluster, PenstockError,
 from penstock.model.calls import ROUTES, Call
 from penstock.model.deliveries import Delivered, Settling, poll_seconds
 from penstock.model.groups import Fetched, PartitionOffset
-from penstock.model.names import TopicName, group_name, parse_topic
+from penstock.model.names import DEFAULT_NAMESPACE, TopicName, group_name, parse_topic
 from penstock.model.published import CallId
+from penstock.model.transactions import NewTransaction, TransactionOutcome
 from penstock.record.batch import Batch
 from penstock.server.durable import durable
+from penstock.server.gate import check_right
 from penstock.server.grpc.descriptors import message
 from penstock.server.grpc.forms import (
     decode_fields,
@@ -37,6 +40,7 @@ from penstock.server.grpc.problems import problem_message, told
 from penstock.server.http.arrow import decode_new
 from penstock.server.http.json_items import has_more_items, too_many
 from penstock.server.http.routes.calls import answer_form, runner, with_tuples
+from penstock.server.http.routes.transactions import commit
 from penstock.server.keys import Key, Right
 
 if TYPE_CHECKING:
@@ -48,7 +52,17 @@ LOOP_BYTES = 64 << 10
 """Longer requests are worked on beside the event loop."""
 _UNDER_WAY_MAX = 32
 """Batches of a stream that are stored, and not yet durable."""
-_CALLS: dict[str, type[Call[Any]]] = {METHODS[kind]: kind for kind in ROUTES}
+
+
+class CommitTransaction(NewTransaction, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The route of HTTP that carries messages and is one question all the same."""
+
+    namespace: str = DEFAULT_NAMESPACE
+
+
+_CALLS: dict[str, Any] = {METHODS[kind]: kind for kind in ROUTES} | {
+    "commit_transaction": CommitTransaction
+}
 
 _PublishResponse = message("PublishResponse")
 _ReceiveResponse = message("ReceiveResponse")
@@ -310,12 +324,12 @@ def _fetched(found: Fetched) -> Any:
     return _FetchResponse(parts=parts, woken=found.woken)
 
 
-async def question_of(asked: Any, call: GrpcCall) -> Call[Any]:
+async def question_of(asked: Any, call: GrpcCall) -> Call[Any] | CommitTransaction:
     """About the namespace of the key, if it names none."""
     kind = _CALLS.get(asked.call)
     if kind is None:
         raise NotFound(f"there is no call {asked.call!r:.100}; /openapi.json lists them")
-    question: Call[Any]
+    question: Call[Any] | CommitTransaction
     if call.request_bytes > LOOP_BYTES:
         items_max = call.door.config.batch_messages_max
         question = await call.door.aside(_decode_long_fields, asked.fields, kind, items_max)
@@ -326,16 +340,17 @@ async def question_of(asked: Any, call: GrpcCall) -> Call[Any]:
     return question
 
 
-def _decode_long_fields(text: str, kind: type[Call[Any]], items_max: int) -> Call[Any]:
+def _decode_long_fields(text: str, kind: Any, items_max: int) -> Any:
     body = text.encode()
     if any(has_more_items(body, items_max, objects_around) for objects_around in (1, 2)):
         raise too_many(items_max)
-    question: Call[Any] = decode_fields(text, kind)
-    return question
+    return decode_fields(text, kind)
 
 
 async def ask(call: GrpcCall, asked: Any) -> Any:
     question = await question_of(asked, call)
+    if isinstance(question, CommitTransaction):
+        return await _commit(call, question)
     kind, namespace = type(question), question.namespace
     call.allow(ROUTES[kind].right, namespace)
     body = ROUTES[kind].body
@@ -351,3 +366,18 @@ async def ask(call: GrpcCall, asked: Any) -> Any:
         return _AskResponse()
     form = await call.door.aside(answer_form, kind, answer, call.door)
     return _AskResponse(answer=msgspec.json.encode(form).decode())
+
+
+async def _commit(call: GrpcCall, asked: CommitTransaction) -> Any:
+    call.allow("describe", asked.namespace)
+    outcome, told = await call.door.aside(_commit_aside, call, asked)
+    await durable(told)
+    return _AskResponse(answer=msgspec.json.encode(outcome).decode())
+
+
+def _commit_aside(
+    call: GrpcCall, asked: CommitTransaction
+) -> tuple[TransactionOutcome, Future[None]]:
+    staged = call.api.staged(asked, asked.namespace)
+    items_max = call.door.config.batch_messages_max
+    return commit(call.api, staged, partial(check_right, call.key), items_max)

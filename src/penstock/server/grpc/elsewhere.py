@@ -20,7 +20,7 @@ from penstock.errors import Unavailable
 from penstock.model.calls import ROUTES, Call, ListNamespaces
 from penstock.server.cluster import merging
 from penstock.server.door import Door, Placement
-from penstock.server.grpc.calls import GrpcCall, question_of
+from penstock.server.grpc.calls import CommitTransaction, GrpcCall, question_of
 from penstock.server.grpc.descriptors import message
 from penstock.server.grpc.problems import DETAILS, abort
 from penstock.server.http.routes.calls import answer_form
@@ -50,7 +50,9 @@ class Elsewhere:
         """The answer of another node, or of several; None: it is this one that answers."""
         if isinstance(asked, _Ask):
             question = await question_of(asked, call)
-            if isinstance(question, ListNamespaces) or question.namespace is None:
+            if not isinstance(question, CommitTransaction) and (
+                isinstance(question, ListNamespaces) or question.namespace is None
+            ):
                 return await self._ask_all(call, method, asked, question)
             namespace = question.namespace
         else:

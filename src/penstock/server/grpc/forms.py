@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -85,6 +86,7 @@ def plain_batch(given_list: Any) -> Batch | None:
     )
 
 
+@lru_cache(4096)
 def _bytes_alone(length: int) -> int:
     """What a message in a list takes that is a value of this length and nothing else."""
     inner = 1 + _varint_bytes(length) + length

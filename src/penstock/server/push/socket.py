@@ -98,6 +98,9 @@ class PushSocket:
         if not self._ending.done():
             self._ending.set_result(SocketClosed(code, reason[:120]))
 
+    def revoked(self, exc: PenstockError) -> None:
+        self.end(UNAUTHENTICATED, str(exc))
+
     async def say(self, said: push.Said, body: bytes | None = None) -> None:
         """Until the client's end has taken it, nearly."""
         event: dict[str, Any] = {"type": "websocket.send"}

@@ -7,6 +7,7 @@ second time gains nothing. An IPv6 address that stands for an IPv4 address is th
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TypeAlias
 
@@ -31,10 +32,10 @@ class AddressRefused(Exception):
 class AddressRules:
     """Which addresses may be connected to."""
 
-    def __init__(self, networks: str, own_port: int = 0) -> None:
-        """`networks` as in the configuration; nothing is posted to the server's own port."""
+    def __init__(self, networks: str, own_ports: Iterable[int] = ()) -> None:
+        """`networks` as in the configuration; nothing is posted to the server's own ports."""
         self._allowed: list[IpNetwork] = []
-        self._own_port = own_port
+        self.own_ports = set(own_ports)
         for text in filter(None, (each.strip() for each in networks.split(","))):
             try:
                 self._allowed.append(ipaddress.ip_network(text))
@@ -47,7 +48,7 @@ class AddressRules:
             address = meant(ipaddress.ip_address(host.partition("%")[0]))
         except ValueError:
             raise AddressRefused(f"{host!r:.100} is not an address") from None
-        if port == self._own_port and (address.is_loopback or address.is_unspecified):
+        if port in self.own_ports and (address.is_loopback or address.is_unspecified):
             raise AddressRefused("a webhook must not be posted to this server itself")
         if _is_public(address):
             return

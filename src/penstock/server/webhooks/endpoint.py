@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import io
 import itertools
 import logging
 import time
@@ -49,6 +50,7 @@ _MARGIN_S = 10.0  # that a lease lasts beyond what is expected
 _HOLD_S_MAX = 600.0
 """A lease is extended by no more, so that a message is not lost for a day when the server is."""
 _WAITING_MAX = 1000
+_WAITING_BYTES_MAX = 16 << 20
 _RESPONSE_BYTES = 4096
 _POLL_S = 30.0
 
@@ -63,6 +65,10 @@ class _Held(NamedTuple):
     due_s: float = 0.0
     """When that is, on the monotonic clock."""
 
+    @property
+    def nbytes(self) -> int:
+        return sum(message.nbytes for message in self.messages)
+
 
 class WebhookEndpoint:
     def __init__(self, door: Door, session: aiohttp.ClientSession, record: WebhookRecord) -> None:
@@ -75,6 +81,7 @@ class WebhookEndpoint:
         self._slots = asyncio.Semaphore(record.settings.concurrency)
         self._breaker = ReceiverBreaker()
         self._waiting: list[tuple[float, int, _Held]] = []
+        self._waiting_bytes = 0
         self._order = itertools.count()
         self._next_send_s = 0.0
         self._failing_since_s: float | None = None
@@ -126,6 +133,7 @@ class WebhookEndpoint:
             now_s = time.monotonic()
             if self._waiting and self._waiting[0][0] <= now_s:
                 held = heapq.heappop(self._waiting)[2]
+                self._waiting_bytes -= held.nbytes
                 if held.due_s <= now_s:
                     return held
                 await self._hold_on(held, now_s)
@@ -214,7 +222,8 @@ class WebhookEndpoint:
         await self._retry_later(held, max(pause_s, outcome.retry_after_s), outcome.error)
 
     async def _retry_later(self, held: _Held, pause_s: float, error: str) -> None:
-        if len(self._waiting) >= _WAITING_MAX:
+        full = self._waiting_bytes + held.nbytes > _WAITING_BYTES_MAX and self._waiting
+        if full or len(self._waiting) >= _WAITING_MAX:
             await self._settle("nack", Nack(leases=[held.part], delay=pause_s, error=error))
             return
         now_s = time.monotonic()
@@ -234,6 +243,7 @@ class WebhookEndpoint:
         visibility_s = pause_s + self._timeout_s + _MARGIN_S
         await self._settle("extend", Extend(leases=[held.part], visibility=visibility_s))
         heapq.heappush(self._waiting, (now_s + pause_s, next(self._order), held))
+        self._waiting_bytes += held.nbytes
 
     async def _ack_unwanted(self, held: _Held, chosen: Sequence[Message]) -> None:
         kept = {message.offset for message in chosen}
@@ -275,7 +285,7 @@ class WebhookEndpoint:
         try:
             async with self._session.post(
                 settings.url,
-                data=request.body,
+                data=io.BytesIO(request.body),  # sent in pieces, with room for others between
                 headers=headers,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
@@ -287,8 +297,7 @@ class WebhookEndpoint:
         except AddressRefused as exc:
             return WebhookOutcome("failed", None, str(exc))
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            refused = exc.__cause__ if isinstance(exc.__cause__, AddressRefused) else exc
-            return WebhookOutcome("failed", None, f"{refused}"[:500] or type(exc).__name__)
+            return WebhookOutcome("failed", None, _reason(exc)[:500])
 
     def _note(
         self,
@@ -313,6 +322,16 @@ class WebhookEndpoint:
                 test=test,
             ),
         )
+
+
+def _reason(exc: BaseException) -> str:
+    """Why nothing was posted; below what aiohttp says of it may be that the address is refused."""
+    below: BaseException | None = exc
+    while below is not None:
+        if isinstance(below, AddressRefused):
+            return str(below)
+        below = below.__cause__ or below.__context__
+    return str(exc) or type(exc).__name__
 
 
 def _held_of(delivered: Delivered) -> list[_Held]:

@@ -28,7 +28,7 @@ class WebhookEngine:
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._rules = AddressRules(door.config.webhook_networks, door.config.port)
+        self._rules = AddressRules(door.config.webhook_networks, [door.config.port])
         self._running: dict[tuple[str, str], tuple[WebhookEndpoint, asyncio.Task[None]]] = {}
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -39,6 +39,10 @@ class WebhookEngine:
         self._loop = asyncio.get_running_loop()
         self._door.api.on_webhooks(self._changed)
         self._follow()
+
+    def listens_on(self, port: int) -> None:
+        """A port of this server, to which nothing is posted. In the configuration it may be 0."""
+        self._rules.own_ports.add(port)
 
     async def stop(self) -> None:
         """Nothing more is posted; what is under way is cut off, and comes again."""

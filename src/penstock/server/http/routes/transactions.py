@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,6 +12,7 @@ from penstock.server.durable import durable
 from penstock.server.http.arrow import decode_new
 from penstock.server.http.endpoints import HttpRequest, Table
 from penstock.server.http.json_items import too_many
+from penstock.server.keys import Right
 from penstock.wire.transactions import TRANSACTION_TYPE, decode_transaction
 
 table = Table("transactions")
@@ -37,26 +39,31 @@ async def commit_transaction(call: HttpRequest) -> Any:
 
 
 def _commit(call: HttpRequest) -> tuple[TransactionOutcome, Future[None]]:
-    api: Api = call.api
+    config = call.door.config
     if call.request.content_type() == TRANSACTION_TYPE:
-        config = call.door.config
         staged = decode_transaction(
             call.request.body,
             call.namespace,
             lambda body: decode_new(body, config.batch_messages_max, config.body_bytes_max),
         )
     else:
-        staged = api.staged(call.body, call.namespace)
-    _check_rights(call, staged)
+        staged = call.api.staged(call.body, call.namespace)
+    return commit(call.api, staged, call.check, config.batch_messages_max)
+
+
+def commit(
+    api: Api,
+    staged: StagedTransaction,
+    check: Callable[[Right, str], None],
+    items_max: int,
+) -> tuple[TransactionOutcome, Future[None]]:
+    """Of a client whose rights `check` knows: it raises Forbidden for those it has not."""
+    if staged.messages or not (staged.settle or staged.offsets):
+        check("publish", staged.namespace)
+    if staged.settle or staged.offsets:
+        check("consume", staged.namespace)
     receipts = sum(len(each.receipts) for each in staged.settle)
     receipts += sum(len(p.offsets or (0,)) for each in staged.settle for p in each.leases)
-    if receipts > call.door.config.batch_messages_max:
-        raise too_many(call.door.config.batch_messages_max)
+    if receipts > items_max:
+        raise too_many(items_max)
     return api.transact(staged)
-
-
-def _check_rights(call: HttpRequest, staged: StagedTransaction) -> None:
-    if staged.messages or not (staged.settle or staged.offsets):
-        call.check("publish", call.namespace)
-    if staged.settle or staged.offsets:
-        call.check("consume", call.namespace)
