@@ -147,6 +147,59 @@ def test_changes_of_debezium_and_a_topic_that_is_made_again(
     assert current(spark, table) == {1: "Bergen", 2: "Moss"}
 
 
+def test_a_tombstone_removes_the_key_of_its_message(
+    spark: SparkSession, customers: str, tmp_path: Path
+) -> None:
+    from penstock.spark.flows import apply_flow, read_current
+
+    row = {"id": 1, "city": "Oslo"}
+    with penstock.connect(customers) as ps:
+        for key, value in (
+            (b'{"id": 1}', {"op": "c", "ts_ms": 1, "before": None, "after": row}),
+            (b'{"payload": {"id": 2}}', {"op": "c", "ts_ms": 2, "after": row | {"id": 2}}),
+            (b'{"id": 3}', {"op": "c", "ts_ms": 3, "after": row | {"id": 3}}),
+            (b'{"id": 1}', {"op": "d", "ts_ms": 4, "before": row, "after": None}),
+            (b'{"id": 1}', None),
+            (b'{"id": 1}', {"op": "u", "ts_ms": 3, "before": row, "after": row}),  # late
+            (b'{"payload": {"id": 2}}', None),  # a compaction has taken its delete
+        ):
+            ps.publish("customers", value and json.dumps(value), key=key, partition=0)
+    debezium = {"format": "debezium", "schema": "id bigint, city string"}
+    flow = declared(customers, tmp_path, decode=debezium, expectations=[])
+    flow["target"]["order_by"] = "ts_ms"
+    assert apply_flow(spark, flow).bad == 0
+    assert current(spark, tmp_path / "lake" / "customers") == {3: "Oslo"}
+    versions = tmp_path / "lake" / "versions"
+    history = {**flow, "name": "versions"}
+    history["target"] = {**flow["target"], "kind": "history", "table": str(versions)}
+    done = apply_flow(spark, history)
+    assert (done.bad, done.rows) == (0, 5)
+    there = read_current(spark, str(versions)).where("is_current")
+    assert {each["id"] for each in there.collect()} == {2, 3}
+
+    # Where the key of a message is the key itself, or is no key at all.
+    with penstock.connect(customers) as ps:
+        ps.create_topic("tags")
+        for key, each in ((b"7", "x"), (b"8", "x"), (b"7", ""), (b"no number", "")):
+            ps.publish("tags", json.dumps({"name": each}) if each else None, key=key)
+    plain = declared(
+        *(customers, tmp_path, "tags"),
+        source={"place": customers, "topic": "tags"},
+        decode={"format": "json", "schema": "name string not null"},
+        columns={"id": "try_cast(string(key) as int)", "name": "data.name"},
+        expectations=[],
+    )
+    del plain["target"]["order_by"]
+    done = apply_flow(spark, plain)
+    assert (done.rows, done.bad) == (3, 1)
+    found = read_current(spark, plain["target"]["table"]).collect()
+    assert [(each["id"], each["name"]) for each in found] == [(8, "x")]
+    every = {**plain, "name": "every", "columns": {}}
+    every["target"] = {"kind": "append", "table": str(tmp_path / "lake" / "every")}
+    done = apply_flow(spark, every)  # where nothing is removed, what must be there must be there
+    assert (done.rows, done.bad) == (2, 2)
+
+
 def test_sums_by_window_and_another_topic(
     spark: SparkSession, customers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

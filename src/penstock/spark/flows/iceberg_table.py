@@ -20,6 +20,7 @@ from penstock.spark.flows.merging import (
     ORDER,
     having_keys,
     last_of_each,
+    latest_of_each,
     newer,
     summed,
     with_intervals,
@@ -130,8 +131,8 @@ class IcebergFlowTable(MarkedTable):
         target = self.flow.target
         match target.kind:
             case "current":
-                rows = last_of_each(rows, target.key)
                 there = known.rows_like(rows, target.key)
+                rows = latest_of_each(rows, target.key, lambda _: there)
                 ordered = bool(target.order_by)
                 return newer(rows, there, target.key, ordered=ordered), target.key
             case "history":

@@ -18,7 +18,16 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from penstock.errors import InvalidInput, LakeConflict
 from penstock.spark.delta_lake import DELTA_LOG, DeltaLake, statistics_property
 from penstock.spark.flows.marked_table import MarkedTable
-from penstock.spark.flows.merging import AT, DELETED, OFFSET, ORDER, last_of_each, with_intervals
+from penstock.spark.flows.merging import (
+    AT,
+    DELETED,
+    OFFSET,
+    ORDER,
+    having_keys,
+    last_of_each,
+    latest_of_each,
+    with_intervals,
+)
 from penstock.spark.lake import open_lake
 from penstock.spark.lake_table import TableChange
 from penstock.spark.pipelines.lake_read import read_lake
@@ -130,9 +139,11 @@ class FlowTable(MarkedTable):
     def _merge_current(
         self, table: deltalake.DeltaTable, rows: pa.Table, marks: dict[str, int]
     ) -> None:
-        rows = last_of_each(rows, self.flow.target.key)
+        keys = self.flow.target.key
+        own = [*keys, AT, OFFSET, ORDER]
+        rows = latest_of_each(rows, keys, lambda some: self._known(table, some, keys, own))
         (
-            self._merging(table, rows, self.flow.target.key, marks)
+            self._merging(table, rows, keys, marks)
             .when_matched_update_all(predicate=_is_later(bool(self.flow.target.order_by)))
             .when_not_matched_insert_all()
             .execute()
@@ -145,7 +156,7 @@ class FlowTable(MarkedTable):
         rows = rows.rename_columns(
             ["valid_from" if name == ORDER else name for name in rows.column_names]
         )
-        known = self._versions_of(table, rows, keys)
+        known = self._known(table, rows, keys, rows.column_names)
         rows = pa.concat_tables([known, rows], promote_options="default")
         rows = last_of_each(rows, [*keys, "valid_from"])
         rows = with_intervals(rows, keys)
@@ -156,18 +167,19 @@ class FlowTable(MarkedTable):
             .execute()
         )
 
-    def _versions_of(
-        self, table: deltalake.DeltaTable, rows: pa.Table, keys: Sequence[str]
+    def _known(
+        self,
+        table: deltalake.DeltaTable,
+        rows: pa.Table,
+        keys: Sequence[str],
+        columns: Sequence[str],
     ) -> pa.Table:
-        """What the table has of the keys of some rows."""
-        wanted = rows.group_by(list(keys)).aggregate([])
-        first = keys[0]
-        found = table.to_pyarrow_dataset().to_table(
-            filter=pc.field(first).isin(wanted[first].combine_chunks())
-        )
+        """Columns of what the table has of the keys of some rows."""
+        there = [each.name for each in table.schema().fields if each.name in columns]
+        wanted = pc.unique(rows[keys[0]])
+        found = table.to_pyarrow_dataset().to_table(there, filter=pc.field(keys[0]).isin(wanted))
         found = found.cast(pa.schema([_plain(each) for each in found.schema]))
-        found = found.join(wanted, list(keys), join_type="left semi")
-        return found.select([each for each in found.column_names if each in rows.column_names])
+        return found.filter(having_keys(found, rows, keys))
 
     def _merge_sums(
         self, table: deltalake.DeltaTable, rows: pa.Table, marks: dict[str, int]
