@@ -134,6 +134,24 @@ def test_a_table_in_an_object_store(
     assert archived(table, "t@1", [0]) == {0: 2}
 
 
+def test_a_column_gets_wider_in_an_object_store(s3: dict[str, str], tmp_path: Path) -> None:  # noqa: F811
+    flow = load_flow(
+        {
+            "name": "f",
+            "source": {"place": "./data", "topic": "t"},
+            "target": {"kind": "append", "table": "s3://lake/wider"},
+            "state": str(tmp_path),
+            "storage": s3,
+        }
+    )
+    table = FlowTable(flow)
+    write(table, pa.table({"a": pa.array([1], pa.int32())}), 1)
+    write(table, pa.table({"a": [1 << 40]}), 2)
+    found = deltalake.DeltaTable("s3://lake/wider", storage_options=s3).to_pyarrow_table()
+    assert sorted(found["a"].to_pylist()) == [1, 1 << 40]
+    assert archived(table, "t@1", [0]) == {0: 2}
+
+
 def test_of_two_runs_at_once_one_is_refused_by_the_store(
     s3: dict[str, str],  # noqa: F811
     tmp_path: Path,

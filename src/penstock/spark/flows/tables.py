@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from penstock.errors import InvalidInput, LakeConflict
+from penstock.errors import LakeConflict
 from penstock.spark.delta_lake import DELTA_LOG, DeltaLake, statistics_property
+from penstock.spark.flows.delta_columns import fitted, make_room, plain
 from penstock.spark.flows.marked_table import MarkedTable
 from penstock.spark.flows.merging import (
     AT,
@@ -74,7 +75,9 @@ class FlowTable(MarkedTable):
         elif table.transaction_version(self.mark("round")) not in (None, number - 1):
             raise LakeConflict(f"{self.uri}: another run of flow {self.flow.name} is at work")
         try:
-            self._add_columns(table, rows.schema)
+            make_room(table, self.stored(rows.schema), self.marks([self.mark("round")]))
+            names = {ORDER: "valid_from"} if self.flow.target.kind == "history" else {}
+            rows = fitted(rows, table, names)
             match self.flow.target.kind:
                 case "current":
                     self._merge_current(table, rows, marks)
@@ -110,20 +113,6 @@ class FlowTable(MarkedTable):
         statistics = self.flow.target.statistics
         chosen = statistics_property(statistics) if statistics else {}
         return chosen | self.flow.target.properties
-
-    def _add_columns(self, table: deltalake.DeltaTable, schema: pa.Schema) -> None:
-        """Those that are new; a column of another type is refused."""
-        known = {each.name: each for each in table.schema().fields}
-        given = deltalake.Schema.from_arrow(self.stored(schema)).fields
-        for each in given:
-            if each.name in known and known[each.name].type != each.type:
-                raise InvalidInput(
-                    f"column {each.name!r} of {self.uri} is of type {known[each.name].type}, and "
-                    f"the flow makes it {each.type}: cast it, or write to another table"
-                )
-        new = [each for each in given if each.name not in known]
-        if new:
-            table.alter.add_columns(new)
 
     def _append(self, table: deltalake.DeltaTable, rows: pa.Table, marks: dict[str, int]) -> None:
         if self.flow.target.kind == "history" and not len(rows):
@@ -178,7 +167,7 @@ class FlowTable(MarkedTable):
         there = [each.name for each in table.schema().fields if each.name in columns]
         wanted = pc.unique(rows[keys[0]])
         found = table.to_pyarrow_dataset().to_table(there, filter=pc.field(keys[0]).isin(wanted))
-        found = found.cast(pa.schema([_plain(each) for each in found.schema]))
+        found = found.cast(pa.schema([plain(each) for each in found.schema]))
         return found.filter(having_keys(found, rows, keys))
 
     def _merge_sums(
@@ -246,17 +235,6 @@ def _properties(marks: dict[str, int]) -> deltalake.CommitProperties:
     return deltalake.CommitProperties(
         app_transactions=[deltalake.Transaction(*each) for each in sorted(marks.items())]
     )
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    """As Spark hands it over, whichever view or large type a reader prefers."""
-    kinds = {
-        pa.string_view(): pa.string(),
-        pa.large_string(): pa.string(),
-        pa.binary_view(): pa.binary(),
-        pa.large_binary(): pa.binary(),
-    }
-    return field.with_type(kinds.get(field.type, field.type))
 
 
 def _sync(folder: str, since: int) -> None:
