@@ -106,6 +106,27 @@ def test_the_current_state_by_key_with_a_quarantine_that_is_a_queue(
     assert (status.lag, status.bad) == (0, 3)
     assert status.freshness_s is not None
 
+    # The table has bigint and text: what gets wider, what is new, and what cannot be.
+    other = declared(
+        *(customers, tmp_path),
+        columns={"id": "data.id", "city": "length(data.city)", "at": "data.at", "n": "int(1)"},
+    )
+    plan = plan_flow(spark, other)
+    assert (plan.new_columns, plan.wider_columns) == (["n"], {})
+    assert plan.notes == [
+        "column 'city' of the table is string, and int is not wider: to apply the flow will be "
+        "refused"
+    ]
+    other["columns"] |= {"city": "data.city"}
+    assert apply_flow(spark, other).messages == 0
+    publish(customers, {"id": 9, "city": "Voss", "at": 1})
+    assert apply_flow(spark, other).rows == 1
+    other["columns"]["n"] = "bigint(1) << 40"
+    assert plan_flow(spark, other).wider_columns == {"n": "int"}
+    publish(customers, {"id": 10, "city": "Voss", "at": 1})
+    assert apply_flow(spark, other).rows == 1
+    assert plan_flow(spark, other).wider_columns == {}
+
 
 @pytest.mark.parametrize("lake_format", ["delta", "iceberg"])
 def test_changes_of_debezium_and_a_topic_that_is_made_again(

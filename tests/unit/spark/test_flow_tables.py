@@ -191,6 +191,20 @@ def test_a_column_gets_wider_and_takes_narrower_numbers(
         assert "v" in str(about.configuration)
 
 
+@pytest.mark.parametrize("kind", ["append", "current", "history"])
+def test_a_column_that_no_row_lacks_can_be_added(tmp_path: Path, lake: str, kind: str) -> None:
+    """Such as a literal, of which Spark says that it is never null."""
+    key = {} if kind == "append" else {"key": ["id"], "order_by": "x"}
+    table = table_of_flow(flow(tmp_path, kind, format=lake, **key))
+    write(table, changes([(1, "a", 1, 1)]), 1)
+    for number, name in ((2, "source"), (3, "other")):
+        field = pa.field(name, pa.string(), nullable=False)
+        rows = changes([(number, "a", number, number)])
+        write(table, rows.append_column(field, pa.array(["web"])), number)
+    found = {row["id"]: (row["source"], row["other"]) for row in rows_in(table)}
+    assert found == {1: (None, None), 2: ("web", None), 3: (None, "web")}
+
+
 def test_of_two_runs_of_which_one_widens_a_column_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,8 +49,8 @@ class IcebergFlowTable(MarkedTable):
     def marks(self, names: Iterable[str]) -> dict[str, int]:
         return self._lake.marks(names)
 
-    def columns(self) -> list[str] | None:
-        return self._lake.schema().names if self._lake.exists() else None
+    def schema(self) -> pa.Schema | None:
+        return self._lake.schema() if self._lake.exists() else None
 
     def committed_us(self) -> int | None:
         return self._lake.committed_us()

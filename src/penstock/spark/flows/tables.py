@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from penstock.errors import LakeConflict
 from penstock.spark.delta_lake import DELTA_LOG, DeltaLake, statistics_property
-from penstock.spark.flows.delta_columns import fitted, make_room, plain
+from penstock.spark.flows.delta_columns import columns_of, fitted, make_room, plain
 from penstock.spark.flows.marked_table import MarkedTable
 from penstock.spark.flows.merging import (
     AT,
@@ -53,10 +53,9 @@ class FlowTable(MarkedTable):
         found = ((name, table.transaction_version(name)) for name in names)
         return {name: version for name, version in found if version is not None}
 
-    def columns(self) -> list[str] | None:
-        """Those of the table; None: there is none yet."""
+    def schema(self) -> pa.Schema | None:
         table = self.open()
-        return None if table is None else [each.name for each in table.schema().fields]
+        return None if table is None else columns_of(table)
 
     def committed_us(self) -> int | None:
         """When it was last committed to."""
@@ -68,6 +67,8 @@ class FlowTable(MarkedTable):
         self, rows: pa.Table, number: int, change: TableChange, counts: dict[str, int]
     ) -> None:
         marks = change.marks() | self.noted(self.marks(self.names()), number, counts)
+        # What is in every row today may not be in tomorrow's, nor in those that are there.
+        rows = rows.cast(pa.schema([each.with_nullable(True) for each in rows.schema]))
         table = self.open()
         seen = 0 if table is None else table.version()
         if table is None:
