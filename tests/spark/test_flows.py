@@ -71,6 +71,11 @@ def test_the_current_state_by_key_with_a_quarantine_that_is_a_queue(
     plan = plan_flow(spark, flow)
     assert (plan.exists, plan.messages) == (False, 5)
     assert plan.columns == {"id": "bigint", "city": "string", "at": "bigint"}
+    whole = declared(customers, tmp_path, columns={"id": "data.id", "row": "data"})
+    whole["target"] |= {"order_by": "data.at"}
+    whole["expectations"] = [{"name": "is_there", "check": "to_json(row) not like '%corrupt%'"}]
+    plan = plan_flow(spark, whole)
+    assert plan.columns["row"] == "struct<id:bigint,city:string,at:bigint>"
     assert not table.exists()
 
     def die(*_: Any) -> None:

@@ -20,6 +20,7 @@ from penstock.spark.flows.registry import decoded_by_registry
 from penstock.spark.options import Target
 from penstock.spark.pipelines.archive import as_target, read_parts
 from penstock.spark.pipelines.json_columns import (
+    CORRUPT,
     Field,
     parse_fields,
     problem_of_json,
@@ -88,7 +89,7 @@ def _decoded(frame: DataFrame, flow: Flow, target: Target) -> DataFrame:
         case "json":
             fields = parse_fields(flow.decode.schema)
             removes = flow.target.kind != "append" or not any(each.needed for each in fields)
-            return _from_json(frame, fields, removes).withColumnRenamed("_json", "data")
+            return _from_json(frame, fields, removes)
         case "debezium":
             if flow.target.kind != "current":
                 # A tombstone says no more than the delete before it, and does not say when. Where
@@ -102,10 +103,11 @@ def _decoded(frame: DataFrame, flow: Flow, target: Target) -> DataFrame:
 
 
 def _from_json(frame: DataFrame, fields: list[Field], removes: bool) -> DataFrame:
-    """`removes`: a value that is null is right, for it removes its key."""
+    """`data` and `_undecoded`; `removes`: a value that is null is right, for it removes its key."""
     parsed, problem = problem_of_json(frame, fields)
     problem = f"if(value is null, null, {problem})" if removes else problem
-    return parsed.withColumn("_undecoded", F.expr(problem))
+    parsed = parsed.withColumn("_undecoded", F.expr(problem))
+    return parsed.withColumn("data", F.col("_json").dropFields(CORRUPT)).drop("_json")
 
 
 def _from_debezium(frame: DataFrame, schema: str) -> DataFrame:
