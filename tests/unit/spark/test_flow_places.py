@@ -96,6 +96,14 @@ def test_rows_and_marks_are_one_transaction(database: str, monkeypatch: pytest.M
     assert table.round == 2
 
 
+def test_a_column_of_a_database_gets_wider_and_takes_narrower_numbers(database: str) -> None:
+    table = PostgresTable(to_database(database, "append"))
+    for number, (a, b) in enumerate(((1, 0.5), (1 << 40, 1e300), (2, 1.5)), 1):
+        whole, real = (pa.int64(), pa.float64()) if number == 2 else (pa.int32(), pa.float32())
+        write(table, pa.table({"a": pa.array([a], whole), "b": pa.array([b], real)}), number)
+    assert rows_in(database) == [(1, 0.5), (2, 1.5), (1 << 40, 1e300)]
+
+
 def test_sums_in_a_database(database: str) -> None:
     measures = {"n": "count(*)", "total": "sum(x)", "most": "max(x)"}
     table = PostgresTable(to_database(database, "aggregate", measures=measures, group_by=["city"]))

@@ -37,6 +37,8 @@ _TYPES: list[tuple[Any, str]] = [
     (pa.types.is_binary, "bytea"),
     (pa.types.is_date, "date"),
 ]
+_WIDER = {("integer", "bigint"), ("real", "double precision")}
+"""Types of columns that get those of the rows."""
 
 
 class PostgresTable:
@@ -78,7 +80,7 @@ class PostgresTable:
     def columns(self) -> list[str] | None:
         """Those of the table; None: there is none yet."""
         with self._connected() as connection, connection.cursor() as cursor:
-            return _columns(cursor, self.uri) or None
+            return list(_columns(cursor, self.uri)) or None
 
     def committed_us(self) -> int | None:
         return self.marks(["committed_us"]).get("committed_us")
@@ -148,6 +150,9 @@ class PostgresTable:
         for name, kind in columns.items():
             if name not in known:
                 cursor.execute(f"alter table {_quoted(self.uri)} add column {_quoted(name)} {kind}")
+            elif (known[name], kind) in _WIDER:
+                change = f"alter column {_quoted(name)} type {kind}"
+                cursor.execute(f"alter table {_quoted(self.uri)} {change}")
 
     def _known(self, cursor: Any, rows: pa.Table) -> pa.Table:
         """When the rows are that the table has of the keys of some rows."""
@@ -231,13 +236,14 @@ class PostgresTable:
             raise InvalidInput(f"PostgreSQL refuses table {self.uri}: {exc}") from exc
 
 
-def _columns(cursor: Any, table: str) -> list[str]:
+def _columns(cursor: Any, table: str) -> dict[str, str]:
+    """By name, their types."""
     cursor.execute(
-        "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0 "
-        "and not attisdropped order by attnum",
+        "select attname, format_type(atttypid, atttypmod) from pg_attribute "
+        "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum",
         (_quoted(table),),
     )
-    return [name for (name,) in cursor.fetchall()]
+    return dict(cursor.fetchall())
 
 
 def _added(name: str, kind: str) -> str:
