@@ -188,6 +188,8 @@ def test_a_tombstone_removes_the_key_of_its_message(
             (b'{"id": 1}', None),
             (b'{"id": 1}', {"op": "u", "ts_ms": 3, "before": row, "after": row}),  # late
             (b'{"payload": {"id": 2}}', None),  # a compaction has taken its delete
+            (b'{"id": 4}', {"op": "c", "ts_ms": 5, "after": row | {"id": 4}}),
+            (b'{"id": 4}', {"op": "d", "ts_ms": 6, "before": None, "after": None}),
         ):
             ps.publish("customers", value and json.dumps(value), key=key, partition=0)
     debezium = {"format": "debezium", "schema": "id bigint, city string"}
@@ -199,7 +201,7 @@ def test_a_tombstone_removes_the_key_of_its_message(
     history = {**flow, "name": "versions"}
     history["target"] = {**flow["target"], "kind": "history", "table": str(versions)}
     done = apply_flow(spark, history)
-    assert (done.bad, done.rows) == (0, 5)
+    assert (done.bad, done.rows) == (0, 7)
     there = read_current(spark, str(versions)).where("is_current")
     assert {each["id"] for each in there.collect()} == {2, 3}
 

@@ -95,7 +95,7 @@ def _decoded(frame: DataFrame, flow: Flow, target: Target) -> DataFrame:
                 # A tombstone says no more than the delete before it, and does not say when. Where
                 # a compaction has left it alone, the current state still has to hear of it.
                 frame = frame.where("value is not null")
-            return _from_debezium(frame, flow.decode.schema)
+            return _from_debezium(frame, flow.decode.schema, bool(flow.target.key))
         case "registry":
             return decoded_by_registry(frame, flow.decode, target)
         case _:
@@ -110,8 +110,10 @@ def _from_json(frame: DataFrame, fields: list[Field], removes: bool) -> DataFram
     return parsed.withColumn("data", F.col("_json").dropFields(CORRUPT)).drop("_json")
 
 
-def _from_debezium(frame: DataFrame, schema: str) -> DataFrame:
-    """The envelope of a change, as it is or as the `payload` beside its schema."""
+def _from_debezium(frame: DataFrame, schema: str, has_key: bool) -> DataFrame:
+    """The envelope of a change, as it is or as the `payload` beside its schema. `has_key`: a delete
+    need not have the row that it deletes, which not every database tells."""
+    needs_data = "data is null and _op != 'd'" if has_key else "data is null"
     inner = ", ".join(f"{quoted_name(field.name)}: {field.kind}" for field in parse_fields(schema))
     envelope = _BEFORE_AND_AFTER.format(inner)
     either = quoted_text(f"{envelope}, payload struct<{_as_fields(envelope)}>")
@@ -126,7 +128,7 @@ def _from_debezium(frame: DataFrame, schema: str) -> DataFrame:
         "_undecoded",
         F.expr(
             "case when value is null then null when _op is null then 'no change of Debezium' "
-            "when data is null then 'a change without before and after' end"
+            f"when {needs_data} then 'a change without before and after' end"
         ),
     )
 
@@ -151,7 +153,7 @@ def _columns(frame: DataFrame, flow: Flow) -> dict[str, str]:
 
 
 def _with_keys(frame: DataFrame, columns: dict[str, str], keys: Sequence[str]) -> dict[str, str]:
-    """A value that is null has no data to take the key from: then the message's key has it, as a
+    """What removes a key may have no data to take it from: the key of its message has it, as a
     field of a JSON object (Debezium's, too), or is it where there is only one."""
     keys = [key for key in keys if key in columns]
     mapped = frame.selectExpr(*(f"({columns[key]}) as {quoted_name(key)}" for key in keys))
@@ -169,7 +171,7 @@ def _with_keys(frame: DataFrame, columns: dict[str, str], keys: Sequence[str]) -
         if len(keys) == 1:
             texts.append("if(string(key) like '{%', null, string(key))")
         of_key = f"try_cast(coalesce({', '.join(texts)}) as {field.dataType.simpleString()})"
-        found[field.name] = f"coalesce({columns[field.name]}, if(value is null, {of_key}, null))"
+        found[field.name] = f"coalesce({columns[field.name]}, if(_deleted, {of_key}, null))"
     return found
 
 
