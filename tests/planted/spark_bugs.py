@@ -9,6 +9,7 @@ STREAM = "tests/unit/spark/test_stream_read.py"
 QUEUE = "tests/unit/spark/test_queue_read.py"
 LAKE = "tests/unit/spark/test_lake.py"
 FLOWS = "tests/unit/spark/test_flow_tables.py"
+TOMBSTONES = "tests/unit/spark/test_tombstones.py"
 RECREATED = "tests/unit/spark/test_recreated.py"
 
 SPARK_BUGS = [
@@ -81,6 +82,20 @@ SPARK_BUGS = [
         "spark/flows/iceberg_table.py",
         '        if before.get(self.mark("round"), 0) not in (0, number - 1):\n',
         "        if number < 0:\n",
+        FLOWS,
+    ),
+    Bug(
+        "who comes late brings back what a tombstone removed",
+        "spark/flows/merging.py",
+        "        if len(removals):\n",
+        "        if len(removals) < 0:\n",
+        TOMBSTONES,
+    ),
+    Bug(
+        "a table that gets a wider column loses the round of another run",
+        "spark/flows/tables.py",
+        'make_room(table, self.stored(rows.schema), self.marks([self.mark("round")]))',
+        "make_room(table, self.stored(rows.schema), {})",
         FLOWS,
     ),
     # Queue mode.

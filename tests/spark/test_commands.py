@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 
 import penstock
 from tests.spark.victims import ROOT
+from tests.unit.spark.s3 import s3  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(1800)]
 
@@ -95,6 +98,54 @@ def test_every_pipeline_is_a_command_that_sums_up_what_it_did(shop: str, tmp_pat
     )
     assert "rollup: done" in told
     assert "rows after: 100" in run("compact", "--from", f"{lake}/orders", "--unique-by", "id")
+
+
+def test_a_table_in_a_store_is_compacted_by_command(
+    shop: str,
+    s3: dict[str, str],  # noqa: F811
+) -> None:
+    storage = [f"--storage={name}={value}" for name, value in s3.items()]
+    lake = ("--from", shop, "--topic", "ord*", "--to", "s3://lake/shop", *storage)
+    conf = ("--conf", "spark.sql.shuffle.partitions=1", "--conf", "spark.app.name=by conf")
+    assert json.loads(run("archive", *lake, *conf, "--json"))["topics"] == {"orders": 100}
+    told = run("compact", "--from", "s3://lake/shop/orders", "--unique-by", "id", *storage)
+    assert "rows after: 100" in told
+    assert "files after: 1" in told
+
+
+def test_the_flow_of_the_page_works_as_it_is_printed(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "howto" / "flows.md").read_text("utf-8")
+    (declared,) = re.findall(r"```yaml\n# (\S+)\n(.*?)```", page, re.DOTALL)
+    (tmp_path / declared[0]).write_text(declared[1])
+    blocks: list[str] = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+
+    def typed(line: str) -> str:
+        words = shlex.split(line, comments=True)
+        assert words[0] == "penstock"
+        done = subprocess.run(
+            [sys.executable, "-m", *words[: words.index(">") if ">" in words else None]],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+        return done.stdout
+
+    told = {line.split("  ")[0]: typed(line) for line in blocks[0].splitlines() if line}
+    applied = told["penstock pipeline apply customers.yaml"]
+    assert re.search(r"messages: 2\n  rows: 1\n  bad: 1", applied)
+    status = told["penstock pipeline status customers.yaml"]
+    assert re.search(r"lag: 0\n", status)
+    assert re.search(r"last commit: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", status)
+
+    queue = re.findall(r"`(penstock dlq \w+ [^`]*)`", page)
+    assert "has_city does not hold" in typed(queue[0])
+    (tmp_path / declared[0]).write_text(declared[1].replace("quarantine", "warn"))
+    typed(queue[1])
+    assert "rows: 1" in typed("penstock pipeline apply customers.yaml")
+    told = {line.split("  ")[0]: typed(line) for line in blocks[1].splitlines()}
+    assert any('penstock_flow_rows_total{flow="customers"} 2' in each for each in told.values())
 
 
 def test_the_example_in_plain_pyspark_goes_on_where_it_was(tmp_path: Path) -> None:

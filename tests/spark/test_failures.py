@@ -65,6 +65,11 @@ def test_the_command_says_what_is_wrong_before_it_starts_spark(shop: str, tmp_pa
     assert "\x1b" not in said
     rollup = ("rollup", "--from", shop, "--to", "x", *orders)
     assert "the master is 'foo'" in run(*rollup, "--master", "foo")
+    away = run(*rollup, "--master", "spark://127.0.0.1:9", code=7)
+    assert "no Spark master answers at spark://127.0.0.1:9" in away
+    assert "start it, or give another" in away
+    assert "no topic is like x*" in run("rollup", "--from", shop, "--to", "x", "--topic", "x*")
+    assert "--conf is 'fast'" in run(*rollup, "--conf", "fast")
     assert "where there is no bin/java" in run(*rollup, code=7, JAVA_HOME="/nowhere")
     assert os.listdir(tmp_path) == ["data"]
 

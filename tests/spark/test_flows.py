@@ -71,6 +71,11 @@ def test_the_current_state_by_key_with_a_quarantine_that_is_a_queue(
     plan = plan_flow(spark, flow)
     assert (plan.exists, plan.messages) == (False, 5)
     assert plan.columns == {"id": "bigint", "city": "string", "at": "bigint"}
+    whole = declared(customers, tmp_path, columns={"id": "data.id", "row": "data"})
+    whole["target"] |= {"order_by": "data.at"}
+    whole["expectations"] = [{"name": "is_there", "check": "to_json(row) not like '%corrupt%'"}]
+    plan = plan_flow(spark, whole)
+    assert plan.columns["row"] == "struct<id:bigint,city:string,at:bigint>"
     assert not table.exists()
 
     def die(*_: Any) -> None:
@@ -105,6 +110,27 @@ def test_the_current_state_by_key_with_a_quarantine_that_is_a_queue(
     status = flow_status(lenient)
     assert (status.lag, status.bad) == (0, 3)
     assert status.freshness_s is not None
+
+    # The table has bigint and text: what gets wider, what is new, and what cannot be.
+    other = declared(
+        *(customers, tmp_path),
+        columns={"id": "data.id", "city": "length(data.city)", "at": "data.at", "n": "int(1)"},
+    )
+    plan = plan_flow(spark, other)
+    assert (plan.new_columns, plan.wider_columns) == (["n"], {})
+    assert plan.notes == [
+        "column 'city' of the table is string, and int is not wider: to apply the flow will be "
+        "refused"
+    ]
+    other["columns"] |= {"city": "data.city"}
+    assert apply_flow(spark, other).messages == 0
+    publish(customers, {"id": 9, "city": "Voss", "at": 1})
+    assert apply_flow(spark, other).rows == 1
+    other["columns"]["n"] = "bigint(1) << 40"
+    assert plan_flow(spark, other).wider_columns == {"n": "int"}
+    publish(customers, {"id": 10, "city": "Voss", "at": 1})
+    assert apply_flow(spark, other).rows == 1
+    assert plan_flow(spark, other).wider_columns == {}
 
 
 @pytest.mark.parametrize("lake_format", ["delta", "iceberg"])
@@ -145,6 +171,61 @@ def test_changes_of_debezium_and_a_topic_that_is_made_again(
     flow["source"]["skip_lost"] = True
     assert apply_flow(spark, flow).rows == 1
     assert current(spark, table) == {1: "Bergen", 2: "Moss"}
+
+
+def test_a_tombstone_removes_the_key_of_its_message(
+    spark: SparkSession, customers: str, tmp_path: Path
+) -> None:
+    from penstock.spark.flows import apply_flow, read_current
+
+    row = {"id": 1, "city": "Oslo"}
+    with penstock.connect(customers) as ps:
+        for key, value in (
+            (b'{"id": 1}', {"op": "c", "ts_ms": 1, "before": None, "after": row}),
+            (b'{"payload": {"id": 2}}', {"op": "c", "ts_ms": 2, "after": row | {"id": 2}}),
+            (b'{"id": 3}', {"op": "c", "ts_ms": 3, "after": row | {"id": 3}}),
+            (b'{"id": 1}', {"op": "d", "ts_ms": 4, "before": row, "after": None}),
+            (b'{"id": 1}', None),
+            (b'{"id": 1}', {"op": "u", "ts_ms": 3, "before": row, "after": row}),  # late
+            (b'{"payload": {"id": 2}}', None),  # a compaction has taken its delete
+            (b'{"id": 4}', {"op": "c", "ts_ms": 5, "after": row | {"id": 4}}),
+            (b'{"id": 4}', {"op": "d", "ts_ms": 6, "before": None, "after": None}),
+        ):
+            ps.publish("customers", value and json.dumps(value), key=key, partition=0)
+    debezium = {"format": "debezium", "schema": "id bigint, city string"}
+    flow = declared(customers, tmp_path, decode=debezium, expectations=[])
+    flow["target"]["order_by"] = "ts_ms"
+    assert apply_flow(spark, flow).bad == 0
+    assert current(spark, tmp_path / "lake" / "customers") == {3: "Oslo"}
+    versions = tmp_path / "lake" / "versions"
+    history = {**flow, "name": "versions"}
+    history["target"] = {**flow["target"], "kind": "history", "table": str(versions)}
+    done = apply_flow(spark, history)
+    assert (done.bad, done.rows) == (0, 7)
+    there = read_current(spark, str(versions)).where("is_current")
+    assert {each["id"] for each in there.collect()} == {2, 3}
+
+    # Where the key of a message is the key itself, or is no key at all.
+    with penstock.connect(customers) as ps:
+        ps.create_topic("tags")
+        for key, each in ((b"7", "x"), (b"8", "x"), (b"7", ""), (b"no number", "")):
+            ps.publish("tags", json.dumps({"name": each}) if each else None, key=key)
+    plain = declared(
+        *(customers, tmp_path, "tags"),
+        source={"place": customers, "topic": "tags"},
+        decode={"format": "json", "schema": "name string not null"},
+        columns={"id": "try_cast(string(key) as int)", "name": "data.name"},
+        expectations=[],
+    )
+    del plain["target"]["order_by"]
+    done = apply_flow(spark, plain)
+    assert (done.rows, done.bad) == (3, 1)
+    found = read_current(spark, plain["target"]["table"]).collect()
+    assert [(each["id"], each["name"]) for each in found] == [(8, "x")]
+    every = {**plain, "name": "every", "columns": {}}
+    every["target"] = {"kind": "append", "table": str(tmp_path / "lake" / "every")}
+    done = apply_flow(spark, every)  # where nothing is removed, what must be there must be there
+    assert (done.rows, done.bad) == (2, 2)
 
 
 def test_sums_by_window_and_another_topic(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from datetime import UTC
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -49,7 +51,7 @@ def shop(folder: str) -> str:
 def test_archive_then_tier_then_compact_then_replay(
     spark: SparkSession, shop: str, tmp_path: Path, lake_format: Any
 ) -> None:
-    from penstock.spark.pipelines import archive, compact, read_lake, replay
+    from penstock.spark.pipelines import archive, compact, found_lake, read_lake, replay
 
     lake, table = str(tmp_path / "lake"), str(tmp_path / "lake" / "orders")
     schema = "n int not null, city string"
@@ -87,6 +89,9 @@ def test_archive_then_tier_then_compact_then_replay(
     small = compact(spark, table, unique_by="id")
     assert small.files_after < small.files_before
     assert small.rows_after == small.rows_before == 314
+    files = {each.path for each in found_lake(table).files()}
+    compact(spark, table, unique_by="id")  # nothing has come since
+    assert {each.path for each in found_lake(table).files()} == files
     assert run() == 0
     assert read_lake(spark, table).count() == 314
 
@@ -160,8 +165,12 @@ def test_an_archive_by_other_columns_is_read_and_compacted_alike(
     assert archive(spark, shop, lake, ["orders"], **given).rows == 0
 
 
-def test_a_replay_may_follow_what_comes_and_sends_it_once(spark: SparkSession, shop: str) -> None:
+def test_a_replay_may_follow_what_comes_and_sends_it_once(
+    spark: SparkSession, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from penstock.spark.pipelines import replay
+
+    wanted = "get_json_object(string(value), '$.n') >= 298"
 
     def run(most: int) -> int:
         lines: list[str] = []
@@ -173,7 +182,6 @@ def test_a_replay_may_follow_what_comes_and_sends_it_once(spark: SparkSession, s
             if len(lines) == most:
                 raise KeyboardInterrupt
 
-        wanted = "get_json_object(string(value), '$.n') >= 298"
         done = replay(
             *(spark, shop, shop, "again"),
             name="f",
@@ -186,8 +194,17 @@ def test_a_replay_may_follow_what_comes_and_sends_it_once(spark: SparkSession, s
 
     assert run(most=2) == 3
     assert run(most=1) == 1
-    nothing = replay(spark, shop, shop, "again", name="n", from_topic="orders", where="1 = 0")
+    waited: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=waited.append)
+    monkeypatch.setattr(sys.modules[replay.__module__], "time", clock)
+    given: dict[str, Any] = {"from_topic": "orders", "rate": 40}
+    nothing = replay(spark, shop, shop, "again", name="n", where="1 = 0", **given)
     assert (nothing.messages, nothing.offsets) == (0, 303)
+    assert sum(waited) == 0, "what is not sent takes no time"
+    with penstock.connect(shop) as ps:
+        ps.create_topic("slowly")
+    replay(spark, shop, shop, "slowly", name="m", where=wanted, **given)
+    assert sum(waited) == pytest.approx(5 / 40)
     with penstock.connect(shop) as ps:
         found = sorted(json.loads(m.value)["n"] for m in messages(ps, "again"))
     assert found == [298, 299, 1001, 1002]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import penstock
+from penstock import outbox
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,3 +73,38 @@ def test_a_stream_publishes_once_though_batches_are_run_again(
         ps.publish("orders", "600")
     run()
     assert Counter(int(m.value) for m in everything(folder, "out")) == Counter(range(601))
+
+
+def test_rows_are_in_a_database_once_though_batches_are_run_again(
+    spark: SparkSession, folder: str, tmp_path: Path
+) -> None:
+    with penstock.connect(folder) as ps:
+        ps.create_topic("orders")
+        ps.publish_batch("orders", [f"{n}" for n in range(100)])
+    checkpoint, ran = tmp_path / "checkpoint", list[int]()
+
+    def into_shop(rows: Any, number: int) -> None:
+        ran.append(number)
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
+            outbox.create_inbox(shop)
+            shop.execute("CREATE TABLE IF NOT EXISTS orders (n INTEGER)")
+            if outbox.first_time(shop, str(number), consumer="orders-to-shop"):
+                found = rows.selectExpr("int(string(value)) as n").collect()
+                shop.executemany("INSERT INTO orders VALUES (?)", [(row.n,) for row in found])
+
+    def run() -> None:
+        stream = spark.readStream.format("penstock").options(path=folder, subscribe="orders")
+        query = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "40")
+        out = query.load().writeStream.foreachBatch(into_shop)
+        out = out.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        out.start().awaitTermination()
+
+    run()
+    last = max(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit())
+    for name in (f"{last}", f".{last}.crc"):
+        (checkpoint / "commits" / name).unlink()
+    run()
+    assert ran == [0, 1, 2, 2]
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        numbers = [n for (n,) in shop.execute("SELECT n FROM orders ORDER BY n")]
+    assert numbers == list(range(100))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -130,6 +131,9 @@ def show(done: Any, as_json: bool) -> None:
             shown = ", ".join(f"{name} {each}" for name, each in value.items())
         if isinstance(value, list):
             shown = "; ".join(map(str, value))
+        if field.endswith("_us"):
+            moment = datetime.fromtimestamp(value // 1_000_000, UTC)
+            field, shown = field.removesuffix("_us"), f"{moment:%Y-%m-%d %H:%M:%S} UTC"
         write_line(f"  {field.replace('_', ' ')}: {shown}")
 
 

@@ -414,11 +414,13 @@ def compact(
     widen: Annotated[
         str, typer.Option(metavar="COLUMNS", help='Give columns wider types, "n bigint".')
     ] = "",
+    storage: Storage = None,
 ) -> Job:
     """Rewrite a lake table in fewer files, without duplicates if that is wanted."""
-    table = work.table(work.source)
+    store = settings_of(storage, "--storage")
+    table = work.table(work.source, store)
     return lambda spark: work.pipelines.compact(
-        spark, table, unique_by=unique_by or None, widen=widen, report=_say
+        spark, table, unique_by=unique_by or None, widen=widen, storage=store, report=_say
     )
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator
+
+from pyspark import TaskContext
 
 from penstock.errors import InvalidInput, LogNotFound, OffsetOutOfRange, TopicNotFound
 from penstock.log.base import Batches
@@ -92,6 +95,12 @@ class DataFolder:
 
     def _check_folder(self) -> None:
         if not os.path.isdir(self.path):
+            if TaskContext.get() is not None:  # the driver has seen it
+                raise InvalidInput(
+                    f"the executor on {socket.gethostname()} does not see the data folder "
+                    f"{self.path}: put it where all machines see it, or start a server on it and "
+                    "read by the option url"
+                )
             raise InvalidInput(f"there is no data folder {self.path}")
         check_version(DiskFiles(), self.path)
 

@@ -96,6 +96,14 @@ def test_rows_and_marks_are_one_transaction(database: str, monkeypatch: pytest.M
     assert table.round == 2
 
 
+def test_a_column_of_a_database_gets_wider_and_takes_narrower_numbers(database: str) -> None:
+    table = PostgresTable(to_database(database, "append"))
+    for number, (a, b) in enumerate(((1, 0.5), (1 << 40, 1e300), (2, 1.5)), 1):
+        whole, real = (pa.int64(), pa.float64()) if number == 2 else (pa.int32(), pa.float32())
+        write(table, pa.table({"a": pa.array([a], whole), "b": pa.array([b], real)}), number)
+    assert rows_in(database) == [(1, 0.5), (2, 1.5), (1 << 40, 1e300)]
+
+
 def test_sums_in_a_database(database: str) -> None:
     measures = {"n": "count(*)", "total": "sum(x)", "most": "max(x)"}
     table = PostgresTable(to_database(database, "aggregate", measures=measures, group_by=["city"]))
@@ -131,6 +139,24 @@ def test_a_table_in_an_object_store(
     rows = {(row["id"], row["v"]) for row in found.to_pylist() if row.get("is_current", True)}
     assert rows == {(1, "c"), (2, "b")}
     assert table.round == 2
+    assert archived(table, "t@1", [0]) == {0: 2}
+
+
+def test_a_column_gets_wider_in_an_object_store(s3: dict[str, str], tmp_path: Path) -> None:  # noqa: F811
+    flow = load_flow(
+        {
+            "name": "f",
+            "source": {"place": "./data", "topic": "t"},
+            "target": {"kind": "append", "table": "s3://lake/wider"},
+            "state": str(tmp_path),
+            "storage": s3,
+        }
+    )
+    table = FlowTable(flow)
+    write(table, pa.table({"a": pa.array([1], pa.int32())}), 1)
+    write(table, pa.table({"a": [1 << 40]}), 2)
+    found = deltalake.DeltaTable("s3://lake/wider", storage_options=s3).to_pyarrow_table()
+    assert sorted(found["a"].to_pylist()) == [1, 1 << 40]
     assert archived(table, "t@1", [0]) == {0: 2}
 
 

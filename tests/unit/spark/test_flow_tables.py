@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from penstock.errors import InvalidInput, LakeConflict
+from penstock.spark.flows import delta_columns
 from penstock.spark.flows.definition import Flow, load_flow
 from penstock.spark.flows.run import TargetTable, table_of_flow
 from penstock.spark.flows.standing import FlowStatus, as_metrics
@@ -160,6 +161,65 @@ def test_columns_may_be_added_but_not_change_their_type(tmp_path: Path, lake: st
     assert sorted(rows_in(table), key=str) == [{"a": 1, "b": None}, {"a": 2, "b": "x"}]
     with pytest.raises(InvalidInput, match="column 'a'"):
         write(table, pa.table({"a": ["text"]}), 3)
+
+
+@pytest.mark.parametrize("kind", ["append", "current", "history"])
+def test_a_column_gets_wider_and_takes_narrower_numbers(
+    tmp_path: Path, lake: str, kind: str
+) -> None:
+    key = {} if kind == "append" else {"key": ["id"], "order_by": "x"}
+    target = {"partition_by": ["id"], "statistics": ["v"], **key}
+    table = table_of_flow(flow(tmp_path, kind, format=lake, **target))
+
+    def rows(number: int, wide: bool, value: Any) -> pa.Table:
+        whole, real = (pa.int64(), pa.float64()) if wide else (pa.int32(), pa.float32())
+        some = changes([(key, "", number, number) for key in (number, 9)]).drop_columns(["v"])
+        order = some["_order"].cast(whole)
+        some = some.set_column(some.schema.get_field_index("_order"), "_order", order)
+        return some.append_column("v", pa.array([value] * 2, real))
+
+    for number, wide, value in ((1, False, 0.5), (2, True, 1e300), (3, False, 1.5)):
+        write(table, rows(number, wide, value), number)
+    found = {row["id"]: row["v"] for row in rows_in(table) if row["id"] != 9}
+    assert found == {1: 0.5, 2: 1e300, 3: 1.5}
+    assert len(rows_in(table)) == {"append": 6, "current": 4, "history": 6}[kind]
+    assert (table.round, table.counts()["rows"]) == (3, 6)
+    assert archived(table, "t@1", [0]) == {0: 3}
+    if isinstance(table, FlowTable):
+        about = deltalake.DeltaTable(table.uri).metadata()
+        assert about.partition_columns == ["id"]
+        assert "v" in str(about.configuration)
+
+
+@pytest.mark.parametrize("kind", ["append", "current", "history"])
+def test_a_column_that_no_row_lacks_can_be_added(tmp_path: Path, lake: str, kind: str) -> None:
+    """Such as a literal, of which Spark says that it is never null."""
+    key = {} if kind == "append" else {"key": ["id"], "order_by": "x"}
+    table = table_of_flow(flow(tmp_path, kind, format=lake, **key))
+    write(table, changes([(1, "a", 1, 1)]), 1)
+    for number, name in ((2, "source"), (3, "other")):
+        field = pa.field(name, pa.string(), nullable=False)
+        rows = changes([(number, "a", number, number)])
+        write(table, rows.append_column(field, pa.array(["web"])), number)
+    found = {row["id"]: (row["source"], row["other"]) for row in rows_in(table)}
+    assert found == {1: (None, None), 2: ("web", None), 3: (None, "web")}
+
+
+def test_of_two_runs_of_which_one_widens_a_column_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = FlowTable(flow(tmp_path, "append"))
+    write(table, pa.table({"a": pa.array([1], pa.int32())}), 1)
+    widen = delta_columns._widen
+
+    def after_another(*given: Any) -> None:
+        write(FlowTable(table.flow), pa.table({"a": pa.array([2], pa.int32())}), 2)
+        widen(*given)
+
+    monkeypatch.setattr(delta_columns, "_widen", after_another)
+    with pytest.raises(LakeConflict):
+        write(table, pa.table({"a": [3]}), 2)
+    assert sorted(row["a"] for row in rows_in(table)) == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -42,3 +42,31 @@ def test_a_worker_need_not_go_through_its_modules_after_each_task(
         assert frozen[2] == frozen[1], "what comes and goes with a task is not kept"
     else:
         assert frozen == (0, 0, 0), "another's process is left as it is"
+
+
+UNSEEN = """
+import os, sys
+from pyspark import TaskContext
+from penstock.errors import InvalidInput
+from penstock.spark.source import PenstockDataSource
+
+source = PenstockDataSource({"path": sys.argv[1], "subscribe": "orders"})
+reader = source.reader(source.schema())
+(part,) = reader.partitions()
+TaskContext._getOrCreate()
+os.rename(sys.argv[1], sys.argv[1] + " of another machine")
+try:
+    list(reader.read(part))
+except InvalidInput as exc:
+    print(exc)
+"""
+
+
+def test_a_folder_that_executors_do_not_see_is_told_with_the_cure(tmp_path: Path) -> None:
+    with penstock.connect(tmp_path / "data") as ps:
+        ps.create_topic("orders")
+        ps.publish("orders", "a")
+    command = [sys.executable, "-c", UNSEEN, str(tmp_path / "data")]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert f"does not see the data folder {tmp_path / 'data'}: put it where" in told.stdout
+    assert "option url" in told.stdout

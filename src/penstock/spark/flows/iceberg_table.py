@@ -20,6 +20,7 @@ from penstock.spark.flows.merging import (
     ORDER,
     having_keys,
     last_of_each,
+    latest_of_each,
     newer,
     summed,
     with_intervals,
@@ -48,8 +49,8 @@ class IcebergFlowTable(MarkedTable):
     def marks(self, names: Iterable[str]) -> dict[str, int]:
         return self._lake.marks(names)
 
-    def columns(self) -> list[str] | None:
-        return self._lake.schema().names if self._lake.exists() else None
+    def schema(self) -> pa.Schema | None:
+        return self._lake.schema() if self._lake.exists() else None
 
     def committed_us(self) -> int | None:
         return self._lake.committed_us()
@@ -130,8 +131,8 @@ class IcebergFlowTable(MarkedTable):
         target = self.flow.target
         match target.kind:
             case "current":
-                rows = last_of_each(rows, target.key)
                 there = known.rows_like(rows, target.key)
+                rows = latest_of_each(rows, target.key, lambda _: there)
                 ordered = bool(target.order_by)
                 return newer(rows, there, target.key, ordered=ordered), target.key
             case "history":

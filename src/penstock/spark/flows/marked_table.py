@@ -37,8 +37,12 @@ class MarkedTable(ABC):
     def marks(self, names: Iterable[str]) -> dict[str, int]: ...
 
     @abstractmethod
+    def schema(self) -> pa.Schema | None:
+        """That of the table; None: there is none yet."""
+
     def columns(self) -> list[str] | None:
-        """Those of the table; None: there is none yet."""
+        schema = self.schema()
+        return None if schema is None else schema.names
 
     @abstractmethod
     def committed_us(self) -> int | None:

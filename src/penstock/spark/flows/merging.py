@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,13 +13,55 @@ from penstock.spark.flows.definition import Measure
 AT, OFFSET, ORDER, DELETED = "_at", "_offset", "_order", "_deleted"
 
 
+def latest_of_each(
+    rows: pa.Table, keys: Sequence[str], known_of: Callable[[pa.Table], pa.Table]
+) -> pa.Table:
+    """One row of each key: the latest. `known_of`: what the table has of the keys of some rows.
+
+    What removes its key and does not say when, such as a tombstone, has the order of the latest row
+    that was published before it: so it wins over that, and neither over what is made again later
+    nor, for whoever comes late, over nothing at all.
+    """
+    if ORDER in rows.column_names and ORDER not in keys:
+        removals = rows.filter(pc.and_(rows[ORDER].is_null(), rows[DELETED]))
+        if len(removals):
+            rows = _with_order(rows, known_of(removals), keys)
+    return last_of_each(rows, keys)
+
+
+def _with_order(rows: pa.Table, known: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Rows that remove their key with an order, if there is one before them."""
+    names = [*keys, AT, OFFSET, ORDER]
+    mine = rows.select(names)
+    every = pa.concat_tables([mine, known.select(names).cast(mine.schema)])
+    key = np.concatenate([codes.to_numpy() for codes in _codes(rows, known, keys)])
+    values = pc.unique(every[ORDER]).drop_null()
+    values = values.take(pc.array_sort_indices(values))
+    # Numbers in the order of the values; 0 where there is none.
+    rank = pc.fill_null(pc.add(pc.index_in(every[ORDER], value_set=values), 1), 0).to_numpy()
+    at, offset = every[AT].cast(pa.int64()).to_numpy(), every[OFFSET].to_numpy()
+    by_time = np.lexsort((offset, at, key))
+    steps = key[by_time] * (len(values) + 1)
+    largest = np.empty(len(every), np.int64)
+    largest[by_time] = np.maximum.accumulate(steps + rank[by_time]) - steps
+    before = pa.array(largest[: len(rows)] - 1)
+    found = values.take(pc.if_else(pc.greater_equal(before, 0), before, None))
+    is_undated = pc.and_(rows[ORDER].is_null(), rows[DELETED])
+    filled = pc.if_else(is_undated, found, rows[ORDER].combine_chunks())
+    number = rows.schema.get_field_index(ORDER)
+    return rows.set_column(number, rows.schema.field(number), filled)
+
+
 def last_of_each(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     """One row of each key: the one that is latest by order, time and offset."""
     if not len(rows):
         return rows
-    order = [ORDER] if ORDER in rows.column_names and ORDER not in keys else []
-    by = [*keys, *order, AT, OFFSET]
-    rows = rows.sort_by([(name, "ascending") for name in by])
+    by = rows.select([*keys, AT, OFFSET])
+    if ORDER in rows.column_names and ORDER not in keys:
+        # What has none removes a key of which nothing was known: all that has one is later.
+        by = by.add_column(len(keys), ORDER, rows[ORDER])
+        by = by.add_column(len(keys), "_has_order", rows[ORDER].is_valid())
+    rows = rows.take(pc.sort_indices(by, [(name, "ascending") for name in by.column_names]))
     return rows.filter(_ends(rows, keys))
 
 

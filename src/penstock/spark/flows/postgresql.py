@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.errors import InvalidInput, LakeConflict
 from penstock.spark.flows.definition import Flow
 from penstock.spark.flows.marked_table import COUNTS
-from penstock.spark.flows.merging import last_of_each
+from penstock.spark.flows.merging import AT, OFFSET, ORDER, having_keys, latest_of_each
 from penstock.spark.lake_table import TableChange
 
 _MARKS = "penstock_flows"
@@ -37,6 +37,8 @@ _TYPES: list[tuple[Any, str]] = [
     (pa.types.is_binary, "bytea"),
     (pa.types.is_date, "date"),
 ]
+_WIDER = {("integer", "bigint"), ("real", "double precision")}
+"""Types of columns that get those of the rows."""
 
 
 class PostgresTable:
@@ -78,7 +80,7 @@ class PostgresTable:
     def columns(self) -> list[str] | None:
         """Those of the table; None: there is none yet."""
         with self._connected() as connection, connection.cursor() as cursor:
-            return _columns(cursor, self.uri) or None
+            return list(_columns(cursor, self.uri)) or None
 
     def committed_us(self) -> int | None:
         return self.marks(["committed_us"]).get("committed_us")
@@ -92,7 +94,9 @@ class PostgresTable:
             before = self._lock(cursor, number)
             self._make_room(cursor, rows.schema)
             if self.flow.target.kind == "current":
-                rows = last_of_each(rows, self.flow.target.key)
+                rows = latest_of_each(
+                    rows, self.flow.target.key, lambda some: self._known(cursor, some)
+                )
             self._bring(cursor, rows)
             cursor.execute("select (extract(epoch from clock_timestamp()) * 1000000)::bigint")
             marks = {
@@ -146,6 +150,22 @@ class PostgresTable:
         for name, kind in columns.items():
             if name not in known:
                 cursor.execute(f"alter table {_quoted(self.uri)} add column {_quoted(name)} {kind}")
+            elif (known[name], kind) in _WIDER:
+                change = f"alter column {_quoted(name)} type {kind}"
+                cursor.execute(f"alter table {_quoted(self.uri)} {change}")
+
+    def _known(self, cursor: Any, rows: pa.Table) -> pa.Table:
+        """When the rows are that the table has of the keys of some rows."""
+        keys = self.flow.target.key
+        some = rows.select([*keys, AT, OFFSET, ORDER])
+        names = ", ".join(map(_quoted, some.column_names))
+        cursor.execute(
+            f"select {names} from {_quoted(self.uri)} where {_quoted(keys[0])} = any(%s)",
+            (some[keys[0]].unique().to_pylist(),),
+        )
+        known = [dict(zip(some.column_names, row, strict=True)) for row in cursor.fetchall()]
+        found = pa.Table.from_pylist(known, schema=some.schema)
+        return found.filter(having_keys(found, some, keys))
 
     def _unique(self, schema: pa.Schema) -> list[str]:
         """By which rows are the same."""
@@ -216,13 +236,14 @@ class PostgresTable:
             raise InvalidInput(f"PostgreSQL refuses table {self.uri}: {exc}") from exc
 
 
-def _columns(cursor: Any, table: str) -> list[str]:
+def _columns(cursor: Any, table: str) -> dict[str, str]:
+    """By name, their types."""
     cursor.execute(
-        "select attname from pg_attribute where attrelid = to_regclass(%s) and attnum > 0 "
-        "and not attisdropped order by attnum",
+        "select attname, format_type(atttypid, atttypmod) from pg_attribute "
+        "where attrelid = to_regclass(%s) and attnum > 0 and not attisdropped order by attnum",
         (_quoted(table),),
     )
-    return [name for (name,) in cursor.fetchall()]
+    return dict(cursor.fetchall())
 
 
 def _added(name: str, kind: str) -> str:

@@ -394,9 +394,10 @@ def _as_stored(rows: pa.Table, columns: list[str], flow: Flow) -> pa.Table:
     if flow.target.kind == "history" and not flow.target.order_by:
         number = rows.schema.get_field_index("_order")
         rows = rows.set_column(number, "_order", rows["_at"])
-    if flow.target.order_by or flow.target.kind == "history":
-        at = pc.coalesce(rows["_order"], rows["_at"]) if _is_time(rows) else rows["_order"]
+    if flow.target.kind == "history" and _is_time(rows):
+        at = pc.coalesce(rows["_order"], rows["_at"])
         rows = rows.set_column(rows.schema.get_field_index("_order"), "_order", at)
+    if flow.target.order_by or flow.target.kind == "history":
         own.append("_order")
     return rows.select([*columns, *own])
 

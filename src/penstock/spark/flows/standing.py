@@ -8,9 +8,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from penstock.spark.bounds import Range
 from penstock.spark.flows.definition import Flow, load_flow
+from penstock.spark.flows.marked_table import MarkedTable
 from penstock.spark.flows.rows import flow_frame, target_of, value_columns
 from penstock.spark.flows.run import (
     TargetTable,
@@ -19,6 +22,7 @@ from penstock.spark.flows.run import (
     standing_of,
     table_of_flow,
 )
+from penstock.spark.lake_table import is_narrower
 from penstock.spark.topic_reader import open_topic_reader
 
 if TYPE_CHECKING:
@@ -35,6 +39,8 @@ class FlowPlan(msgspec.Struct, kw_only=True):
     """That wait."""
     columns: dict[str, str] = {}
     new_columns: list[str] = []
+    wider_columns: dict[str, str] = {}
+    """The types that columns of the table have, which get those of the flow."""
     backfill: list[str] = []
     """What rows that are in the table already do not have, and how to get it."""
     notes: list[str] = []
@@ -80,7 +86,10 @@ def plan_flow(
         notes=following.lost,
     )
     if declared.target.kind != "topic":
-        _compare(made, table_of_flow(declared))
+        table = table_of_flow(declared)
+        _compare(made, table)
+        if isinstance(table, MarkedTable) and declared.target.kind != "aggregate":
+            _compare_types(made, table, to_arrow_schema(frame.schema, timezone="UTC"))
     return made
 
 
@@ -122,6 +131,21 @@ def _compare(made: FlowPlan, table: TargetTable) -> None:
             "the flow was declared otherwise when the rows that are there were made: they stay as "
             "they are"
         )
+
+
+def _compare_types(made: FlowPlan, table: MarkedTable, wanted: pa.Schema) -> None:
+    known = table.schema()
+    for name in made.columns:
+        if known is None or name not in known.names:
+            continue
+        kind, other = known.field(name).type, wanted.field(name).type
+        if is_narrower(kind, other):
+            made.wider_columns[name] = from_arrow_type(kind).simpleString()
+        elif kind != other and not is_narrower(other, kind) and not pa.types.is_nested(kind):
+            made.notes.append(
+                f"column {name!r} of the table is {from_arrow_type(kind).simpleString()}, and "
+                f"{made.columns[name]} is not wider: to apply the flow will be refused"
+            )
 
 
 def _time_of(target: Any, part: Range) -> int:

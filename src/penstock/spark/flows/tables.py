@@ -15,10 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from penstock.errors import InvalidInput, LakeConflict
+from penstock.errors import LakeConflict
 from penstock.spark.delta_lake import DELTA_LOG, DeltaLake, statistics_property
+from penstock.spark.flows.delta_columns import columns_of, fitted, make_room, plain
 from penstock.spark.flows.marked_table import MarkedTable
-from penstock.spark.flows.merging import AT, DELETED, OFFSET, ORDER, last_of_each, with_intervals
+from penstock.spark.flows.merging import (
+    AT,
+    DELETED,
+    OFFSET,
+    ORDER,
+    having_keys,
+    last_of_each,
+    latest_of_each,
+    with_intervals,
+)
 from penstock.spark.lake import open_lake
 from penstock.spark.lake_table import TableChange
 from penstock.spark.pipelines.lake_read import read_lake
@@ -43,10 +53,9 @@ class FlowTable(MarkedTable):
         found = ((name, table.transaction_version(name)) for name in names)
         return {name: version for name, version in found if version is not None}
 
-    def columns(self) -> list[str] | None:
-        """Those of the table; None: there is none yet."""
+    def schema(self) -> pa.Schema | None:
         table = self.open()
-        return None if table is None else [each.name for each in table.schema().fields]
+        return None if table is None else columns_of(table)
 
     def committed_us(self) -> int | None:
         """When it was last committed to."""
@@ -58,6 +67,8 @@ class FlowTable(MarkedTable):
         self, rows: pa.Table, number: int, change: TableChange, counts: dict[str, int]
     ) -> None:
         marks = change.marks() | self.noted(self.marks(self.names()), number, counts)
+        # What is in every row today may not be in tomorrow's, nor in those that are there.
+        rows = rows.cast(pa.schema([each.with_nullable(True) for each in rows.schema]))
         table = self.open()
         seen = 0 if table is None else table.version()
         if table is None:
@@ -65,7 +76,9 @@ class FlowTable(MarkedTable):
         elif table.transaction_version(self.mark("round")) not in (None, number - 1):
             raise LakeConflict(f"{self.uri}: another run of flow {self.flow.name} is at work")
         try:
-            self._add_columns(table, rows.schema)
+            make_room(table, self.stored(rows.schema), self.marks([self.mark("round")]))
+            names = {ORDER: "valid_from"} if self.flow.target.kind == "history" else {}
+            rows = fitted(rows, table, names)
             match self.flow.target.kind:
                 case "current":
                     self._merge_current(table, rows, marks)
@@ -102,20 +115,6 @@ class FlowTable(MarkedTable):
         chosen = statistics_property(statistics) if statistics else {}
         return chosen | self.flow.target.properties
 
-    def _add_columns(self, table: deltalake.DeltaTable, schema: pa.Schema) -> None:
-        """Those that are new; a column of another type is refused."""
-        known = {each.name: each for each in table.schema().fields}
-        given = deltalake.Schema.from_arrow(self.stored(schema)).fields
-        for each in given:
-            if each.name in known and known[each.name].type != each.type:
-                raise InvalidInput(
-                    f"column {each.name!r} of {self.uri} is of type {known[each.name].type}, and "
-                    f"the flow makes it {each.type}: cast it, or write to another table"
-                )
-        new = [each for each in given if each.name not in known]
-        if new:
-            table.alter.add_columns(new)
-
     def _append(self, table: deltalake.DeltaTable, rows: pa.Table, marks: dict[str, int]) -> None:
         if self.flow.target.kind == "history" and not len(rows):
             rows = pa.Table.from_pylist([], schema=self.stored(rows.schema))
@@ -130,9 +129,11 @@ class FlowTable(MarkedTable):
     def _merge_current(
         self, table: deltalake.DeltaTable, rows: pa.Table, marks: dict[str, int]
     ) -> None:
-        rows = last_of_each(rows, self.flow.target.key)
+        keys = self.flow.target.key
+        own = [*keys, AT, OFFSET, ORDER]
+        rows = latest_of_each(rows, keys, lambda some: self._known(table, some, keys, own))
         (
-            self._merging(table, rows, self.flow.target.key, marks)
+            self._merging(table, rows, keys, marks)
             .when_matched_update_all(predicate=_is_later(bool(self.flow.target.order_by)))
             .when_not_matched_insert_all()
             .execute()
@@ -145,7 +146,7 @@ class FlowTable(MarkedTable):
         rows = rows.rename_columns(
             ["valid_from" if name == ORDER else name for name in rows.column_names]
         )
-        known = self._versions_of(table, rows, keys)
+        known = self._known(table, rows, keys, rows.column_names)
         rows = pa.concat_tables([known, rows], promote_options="default")
         rows = last_of_each(rows, [*keys, "valid_from"])
         rows = with_intervals(rows, keys)
@@ -156,18 +157,19 @@ class FlowTable(MarkedTable):
             .execute()
         )
 
-    def _versions_of(
-        self, table: deltalake.DeltaTable, rows: pa.Table, keys: Sequence[str]
+    def _known(
+        self,
+        table: deltalake.DeltaTable,
+        rows: pa.Table,
+        keys: Sequence[str],
+        columns: Sequence[str],
     ) -> pa.Table:
-        """What the table has of the keys of some rows."""
-        wanted = rows.group_by(list(keys)).aggregate([])
-        first = keys[0]
-        found = table.to_pyarrow_dataset().to_table(
-            filter=pc.field(first).isin(wanted[first].combine_chunks())
-        )
-        found = found.cast(pa.schema([_plain(each) for each in found.schema]))
-        found = found.join(wanted, list(keys), join_type="left semi")
-        return found.select([each for each in found.column_names if each in rows.column_names])
+        """Columns of what the table has of the keys of some rows."""
+        there = [each.name for each in table.schema().fields if each.name in columns]
+        wanted = pc.unique(rows[keys[0]])
+        found = table.to_pyarrow_dataset().to_table(there, filter=pc.field(keys[0]).isin(wanted))
+        found = found.cast(pa.schema([plain(each) for each in found.schema]))
+        return found.filter(having_keys(found, rows, keys))
 
     def _merge_sums(
         self, table: deltalake.DeltaTable, rows: pa.Table, marks: dict[str, int]
@@ -234,17 +236,6 @@ def _properties(marks: dict[str, int]) -> deltalake.CommitProperties:
     return deltalake.CommitProperties(
         app_transactions=[deltalake.Transaction(*each) for each in sorted(marks.items())]
     )
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    """As Spark hands it over, whichever view or large type a reader prefers."""
-    kinds = {
-        pa.string_view(): pa.string(),
-        pa.large_string(): pa.string(),
-        pa.binary_view(): pa.binary(),
-        pa.large_binary(): pa.binary(),
-    }
-    return field.with_type(kinds.get(field.type, field.type))
 
 
 def _sync(folder: str, since: int) -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ValuesAs = Literal["columns", "struct"]
-_CORRUPT = "_penstock_corrupt"
+CORRUPT = "_penstock_corrupt"
+"""A field of what is parsed: the text where it does not fit."""
 _BRACE_AND_MORE = r"\}[ \t\r\n]*[^ \t\r\n]"
 
 
@@ -35,13 +36,13 @@ class Field(NamedTuple):
 def problem_of_json(frame: DataFrame, fields: list[Field]) -> tuple[DataFrame, str]:
     """With JSON values as the column `_json`, and an expression of what is wrong with each."""
     kinds = "".join(f"{quoted_name(field.name)} {field.kind}, " for field in fields)
-    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
-    made = quoted_text(f"{kinds}{_CORRUPT} string")
+    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{CORRUPT}')"
+    made = quoted_text(f"{kinds}{CORRUPT} string")
     parsed = frame.selectExpr("*", f"from_json(cast(value as string), {made}, {options}) as _json")
     checks = [
         "when value is null then 'there is no value'",
         "when _json is null then 'the value is empty'",
-        f"when _json.{_CORRUPT} is not null then {_misfit(fields)}",
+        f"when _json.{CORRUPT} is not null then {_misfit(fields)}",
         f"when {_more_behind('cast(value as string)')} then 'there is more behind the JSON'",
     ]
     checks += [
@@ -73,7 +74,7 @@ def _more_behind(text: str) -> str:
 
 def _misfit(fields: list[Field]) -> str:
     """Why Spark could not make the columns of a value, as an expression."""
-    text = f"_json.{_CORRUPT}"
+    text = f"_json.{CORRUPT}"
     checks = [
         f"when try_parse_json({text}) is null then 'not JSON'",
         f"when ltrim({text}) not like '{{%' then 'JSON, but not an object'",
