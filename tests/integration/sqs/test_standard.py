@@ -9,6 +9,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 import penstock
+from penstock.broker.broker import Broker
+from penstock.model.names import TopicName
+from penstock.record.batch import Batch
 from tests.integration.server.running import RunningServer
 
 
@@ -312,3 +315,14 @@ def test_an_account_is_a_namespace(sqs: Any, server: RunningServer) -> None:
     with pytest.raises(ClientError) as error:
         receive(sqs, f"{server.url}/999999999999/Orders_1")
     assert code_of(error) == "AWS.SimpleQueueService.NonExistentQueue"
+
+
+def test_a_queue_holds_so_many_in_flight_and_no_more(json_sqs: Any, broker: Broker) -> None:
+    url = make(json_sqs, VisibilityTimeout="600")
+    name, count = TopicName("default", "jobs"), 120_000
+    broker.publish(name, Batch.build([b"x"] * (count + 1)))
+    for _ in range(2):
+        broker.receive(name, "sqs", count // 2)
+    with pytest.raises(ClientError) as error:
+        receive(json_sqs, url)
+    assert code_of(error) == "OverLimit"
