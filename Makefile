@@ -25,7 +25,7 @@ ifneq ($(shell test -x $(PY) && cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup test lint format bench torture orchestration planted demo cluster-demo docs serve clean lock dashboard e2e screenshots
+.PHONY: help setup test lint format bench torture orchestration aws planted demo cluster-demo docs serve clean lock dashboard e2e screenshots
 
 help: ## list the tasks
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,11 @@ orchestration: ## the operators for Airflow and assets for Dagster, in an enviro
 	.venv-orchestration/bin/pip install -q 'apache-airflow>=3' dagster pytest pytest-timeout -e '.[spark,remote]'
 	.venv-orchestration/bin/python -m pytest -q tests/orchestration
 
+aws: setup ## the command `aws` in an environment of its own, and the test that runs it
+	python3 -m venv .venv-aws
+	.venv-aws/bin/pip install -q awscli
+	PATH="$(CURDIR)/.venv-aws/bin:$$PATH" $(PY) -m pytest -q -n 0 -rs tests/integration/sqs/test_programs.py -k aws_command
+
 planted: setup ## plant bugs into copies of the source: the quick tests must catch each
 	$(PY) -m tests.planted
 
@@ -83,7 +88,7 @@ screenshots: setup ## take the pictures of the documentation with Chromium, into
 	$(PY) -m tests.e2e.screenshots
 
 clean: ## remove .venv, caches and build leftovers
-	rm -rf $(VENV) dashboard/node_modules site .lock-venv .venv-orchestration build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) dashboard/node_modules site .lock-venv .venv-orchestration .venv-aws build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name .git -prune -o \( -name __pycache__ -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 
 # uv lives in a virtualenv of its own, so that only this task needs it. Pins that still fit are

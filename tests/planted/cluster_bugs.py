@@ -88,6 +88,13 @@ CLUSTER_BUGS = [
         PROTOCOLS,
     ),
     Bug(
+        "short answers pass by who lets them out after the commit",
+        "server/http/connection.py",
+        "        if cycle is None or send != cycle.send:\n",
+        "        if cycle is None:\n",
+        "tests/integration/server/test_wrapped_answers.py",
+    ),
+    Bug(
         "gRPC answers before the commit",
         "server/grpc/listener.py",
         "                    answer = await work(call, request)\n"

@@ -270,6 +270,11 @@ class Api(
                 tenants.received(name, each.count, size)
         return delivered
 
+    def count_in_flight(self, name: TopicName, group: str) -> int:
+        """How many messages the group holds now, in all partitions."""
+        partitions = self._broker.topic(name, create=False).partitions
+        return sum(partition.count_in_flight(group) for partition in partitions)
+
     def begin_at_end(self, name: TopicName, group: str) -> None:
         """A group that is not there yet begins after the newest message of each partition."""
         self._broker.begin_at_end(name, group)

@@ -28,6 +28,8 @@ def even_if_lost(broker: Broker, verb: Verb, group: str, settle: SettlePart) -> 
         name: TopicName, partition: int, nonce: int, offsets: Offsets | None
     ) -> Settlement:
         settled = settle(name, partition, nonce, offsets)
+        if not settled.refused:
+            return settled
         lost = Offsets.of([each for each, why in settled.refused.items() if why is LeaseLost])
         if not lost.count or broker.settings(name).ordered_by_key:
             return settled

@@ -443,6 +443,11 @@ class Partition(LedgeredPartition):
                 self.traces.purged(Offsets.run(before, end), group)
             return depth
 
+    def count_in_flight(self, group: str) -> int:
+        with self.lock:
+            queue = self.queues.get(group)
+            return 0 if queue is None else queue.state.in_flight
+
     def stats(self, group: str) -> Stats:
         with self.lock:
             return self.queue(group).stats(self.log.end)

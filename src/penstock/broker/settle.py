@@ -64,7 +64,7 @@ class NamedPart:
         self.lost: DeliveryError | None = None
 
     def settle(self, settle: SettlePart) -> None:
-        offsets = None if self.offsets is None else Offsets.of(self.offsets)
+        offsets = None if self.offsets is None else _offsets_of(self.offsets)
         try:
             settled = settle(self.name, self.partition, self.nonce, offsets)
             self.durable, self.refused = settled.durable, settled.refused
@@ -90,6 +90,10 @@ class NamedPart:
             lease=self.nonce,
             receipt=None if offset is None else self.receipts.get(offset),
         )
+
+
+def _offsets_of(offsets: list[int]) -> Offsets:
+    return Offsets.one(offsets[0]) if len(offsets) == 1 else Offsets.of(offsets)
 
 
 def _by_lease(name: TopicName | None, leases: Iterable[LeasePart]) -> list[NamedPart]:

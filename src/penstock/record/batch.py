@@ -42,9 +42,11 @@ Payload: TypeAlias = bytes | str | None
 HeaderMap: TypeAlias = Mapping[str, bytes | str | None]
 
 _VALUE = BITS["value"]
+_EXPIRES_AT = BITS["expires_at"]
 _NORMAL = Priority.NORMAL
 _VALUES_ALONE = schema_of(_VALUE)
 _PLACE = BITS["offset"] | BITS["id"]
+_FEW = 64  # numbers, for which Python itself is quicker than numpy
 NEVER_US = np.iinfo(np.int64).max
 
 
@@ -326,7 +328,11 @@ class Batch:
 
     def first_expiry_us(self) -> int:
         """When the first of the messages, of which there is one at least, expires."""
-        return int(self.expires_us().min())
+        column = self.data.column("expires_at") if self.columns & _EXPIRES_AT else None
+        if column is None or column.null_count or len(column) > _FEW:
+            return int(self.expires_us().min())
+        moments = memoryview(column.buffers()[1]).cast("q")
+        return min(moments[column.offset : column.offset + len(column)])
 
     def offset_numbers(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The offsets as numbers, without a copy where there is a column."""

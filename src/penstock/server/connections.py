@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 SCOPE = "penstock.connection"
 """Where the scope of a request names its connection; it does so in our own server."""
 
+COMPLETE = "penstock.complete"
+"""Where the scope of a request says that all of its body has come."""
+
 _COUNTED: frozenset[Right] = frozenset(("publish", "consume", "look"))
 
 

@@ -38,11 +38,14 @@ class Java:
         self._address = address
 
     def run(self, tool: str, *arguments: str, given: str | None = None) -> str:
+        return self.run_alone(tool, "--bootstrap-server", self._address, *arguments, given=given)
+
+    def run_alone(self, tool: str, *arguments: str, given: str | None = None) -> str:
+        """Without the address, which some tools take in another way."""
         done = subprocess.run(
             [
                 *("java", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"),
-                *("-cp", f"{self._jars}/*", tool),
-                *("--bootstrap-server", self._address, *arguments),
+                *("-cp", f"{self._jars}/*", tool, *arguments),
             ],
             input=given,
             capture_output=True,
@@ -88,3 +91,38 @@ def test_topics_messages_and_groups(kafka: str, ps: Any, version: str) -> None:
     assert ps.stream_groups() == []
     java.run(topics, "--delete", "--topic", "orders")
     assert ps.topics() == []
+
+
+def test_transactions_and_newer_groups(kafka: str, ps: Any) -> None:
+    java = Java("4.1.0", kafka)
+    ps.create_topic("orders")
+    ps.seek("orders", "workers", "earliest")
+    java.run_alone(
+        f"{TOOLS}.ProducerPerformance",
+        *("--topic", "orders", "--num-records", "500", "--record-size", "100"),
+        *("--throughput", "-1", "--transactional-id", "copier", "--transaction-duration-ms", "20"),
+        *("--producer-props", f"bootstrap.servers={kafka}"),
+    )
+    assert ps.stats("orders").messages == 500
+    read = java.run(
+        f"{TOOLS}.consumer.ConsoleConsumer",
+        *("--topic", "orders", "--from-beginning", "--max-messages", "500"),
+        *("--group", "readers", "--timeout-ms", "30000"),
+        *("--consumer-property", "group.protocol=consumer"),
+        *("--consumer-property", "isolation.level=read_committed"),
+    )
+    assert len(read.split()) == 500
+    assert sum(ps.describe_stream_group("readers").lag.values()) == 0
+    shared = java.run(
+        f"{TOOLS}.consumer.ConsoleShareConsumer",
+        *("--topic", "orders", "--group", "workers", "--max-messages", "500"),
+        *("--timeout-ms", "30000"),
+    )
+    assert sorted(shared.split()) == sorted(read.split())
+    (group,) = ps.stats("orders").groups
+    assert (group.group, group.depth) == ("workers", 0)
+    listed = java.run(
+        f"{TOOLS}.consumer.group.ConsumerGroupCommand",
+        *("--timeout", "60000", "--list", "--state", "empty"),
+    )
+    assert "readers" in listed

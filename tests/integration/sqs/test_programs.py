@@ -121,5 +121,26 @@ def test_the_aws_command_works_unmodified(server: RunningServer, tmp_path: Path)
     (message,) = aws("receive-message", "--queue-url", url, "--attribute-names", "All")["Messages"]
     assert message["Body"] == "from the shell"
     aws("delete-message", "--queue-url", url, "--receipt-handle", message["ReceiptHandle"])
-    assert aws("list-queues")["QueueUrls"] == [url]
+    dead = aws("create-queue", "--queue-name", "cli-dead")["QueueUrl"]
+    arn = aws("get-queue-attributes", "--queue-url", dead, "--attribute-names", "QueueArn")
+    policy = {"deadLetterTargetArn": arn["Attributes"]["QueueArn"], "maxReceiveCount": "1"}
+    attributes = json.dumps({"RedrivePolicy": json.dumps(policy), "VisibilityTimeout": "0"})
+    aws("set-queue-attributes", "--queue-url", url, "--attributes", attributes)
+    entries = [{"Id": str(n), "MessageBody": f"of many {n}"} for n in range(3)]
+    sent = aws("send-message-batch", "--queue-url", url, "--entries", json.dumps(entries))
+    assert len(sent["Successful"]) == 3
+    most = ("--max-number-of-messages", "10")
+    failing = aws("receive-message", "--queue-url", url, *most)["Messages"]
+    assert [each["Body"] for each in failing] == [each["MessageBody"] for each in entries]
+    assert aws("receive-message", "--queue-url", url, *most) is None  # they failed once
+    letters = aws("receive-message", "--queue-url", dead, "--wait-time-seconds", "5", *most)
+    assert len(letters["Messages"]) == 3
+    for each in letters["Messages"]:
+        handle = ("--receipt-handle", each["ReceiptHandle"])
+        aws("change-message-visibility", "--queue-url", dead, *handle, "--visibility-timeout", "0")
+    aws("start-message-move-task", "--source-arn", policy["deadLetterTargetArn"])
+    back = aws("receive-message", "--queue-url", url, "--wait-time-seconds", "10", *most)
+    assert back["Messages"][0]["Body"].startswith("of many")
+    assert sorted(aws("list-queues")["QueueUrls"]) == sorted([url, dead])
+    aws("purge-queue", "--queue-url", url)
     aws("delete-queue", "--queue-url", url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 import penstock
+from penstock.broker.broker import Broker
+from penstock.model.names import TopicName
+from penstock.record.batch import Batch
 from tests.integration.server.running import RunningServer
 
 
@@ -312,3 +316,58 @@ def test_an_account_is_a_namespace(sqs: Any, server: RunningServer) -> None:
     with pytest.raises(ClientError) as error:
         receive(sqs, f"{server.url}/999999999999/Orders_1")
     assert code_of(error) == "AWS.SimpleQueueService.NonExistentQueue"
+
+
+def test_a_queue_holds_so_many_in_flight_and_no_more(json_sqs: Any, broker: Broker) -> None:
+    url = make(json_sqs, VisibilityTimeout="600")
+    name, count = TopicName("default", "jobs"), 120_000
+    broker.publish(name, Batch.build([b"x"] * (count + 1)))
+    for _ in range(2):
+        broker.receive(name, "sqs", count // 2)
+    with pytest.raises(ClientError) as error:
+        receive(json_sqs, url)
+    assert code_of(error) == "OverLimit"
+
+
+def test_bodies_alone_are_told_as_with_all_attributes(sqs: Any, server: RunningServer) -> None:
+    """Whether messages were stored together or not, and lie side by side or not."""
+    url = make(sqs)
+    entries = [{"Id": str(n), "MessageBody": f"body {n}"} for n in range(8)]
+    sent = sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]
+    with penstock.connect(server.url) as ps:
+        ps.publish_batch("jobs", [b"\xff\x00", b"two\nlines"])
+    fields = ("MessageId", "MD5OfBody", "Body")
+
+    def told(**how: Any) -> dict[str, tuple[str, ...]]:
+        found = receive(sqs, url, VisibilityTimeout=0, **how)
+        handles.update((each["Body"], each["ReceiptHandle"]) for each in found)
+        return {each["MessageId"]: tuple(each[name] for name in fields) for each in found}
+
+    handles: dict[str, str] = {}
+    alone = told()
+    assert len(alone) == 10
+    assert told(AttributeNames=["All"], MessageAttributeNames=["All"]) == alone
+    for entry, done in zip(entries, sent, strict=True):
+        body = entry["MessageBody"]
+        assert alone[done["MessageId"]] == (done["MessageId"], done["MD5OfMessageBody"], body)
+    assert {"/wA=", "two\nlines"} < handles.keys()
+    for body in ("body 1", "body 4", "two\nlines"):
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=handles[body])
+    left = told()
+    gone = {"body 1", "body 4", "two\nlines"}
+    assert left == {id_: each for id_, each in alone.items() if each[2] not in gone}
+
+
+def test_letters_received_together_have_the_ids_that_they_had(sqs: Any) -> None:
+    dead = make(sqs, "dead")
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]
+    policy = {"deadLetterTargetArn": arn["QueueArn"], "maxReceiveCount": "1"}
+    url = make(sqs, VisibilityTimeout="0", RedrivePolicy=json.dumps(policy))
+    entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(5)]
+    sent = sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]
+    for _ in range(2):
+        receive(sqs, url)
+    found: dict[str, str] = {}
+    while len(found) < 5:
+        found |= {each["MessageId"]: each["Body"] for each in receive(sqs, dead)}
+    assert found == {each["MessageId"]: each["Id"] for each in sent}

@@ -235,3 +235,14 @@ def test_a_batch_that_moves_to_another_log_can_keep_its_ids() -> None:
     moved = batch.take([2, 0]).unplaced(keep_ids=True)
     assert moved.base_offset is None
     assert [m.ulid for m in moved] == [ULID + 2, ULID]
+
+
+@pytest.mark.parametrize("rows", [1, 10, 64, 65, 1000])
+def test_the_first_expiry_is_that_of_the_rows_that_are_there(rows: int) -> None:
+    moments = np.random.default_rng(rows).integers(1, 1 << 50, rows)
+    batch = Batch.build([b"x"] * rows).expiring(moments)
+    assert batch.first_expiry_us() == moments.min()
+    for start in range(0, rows, max(1, rows // 7)):
+        for length in (1, rows - start):
+            part = moments[start : start + length]
+            assert batch.slice(start, length).first_expiry_us() == part.min()

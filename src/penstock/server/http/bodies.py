@@ -24,24 +24,25 @@ class ClientGone(Exception):
 
 
 async def read_body(
-    receive: Receive, bytes_max: int, buffers: ByteBudget, waits: WaitingRequests
+    receive: Receive,
+    bytes_max: int,
+    buffers: ByteBudget,
+    waits: WaitingRequests,
+    *,
+    is_complete: bool = False,
 ) -> bytes:
-    """All of it, counted in the budget, which the caller gives it back to.
+    """All of it, counted in the budget, which the caller gives it back to. `is_complete`: it has
+    come already, so that there is nothing to wait for.
 
     Raises RequestTooLarge, RequestTimeout, Unavailable (the budget is used up) or ClientGone.
     """
+    if is_complete:
+        return await _read(receive, bytes_max, buffers)
     task = asyncio.current_task()
     assert task is not None
     wait = waits.for_body(task)
     try:
-        message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            body: bytes = message.get("body", b"")  # most come in one piece
-            if len(body) > bytes_max:
-                raise body_too_large(bytes_max)
-            buffers.take(len(body))
-            return body
-        return await _read_parts(message, receive, bytes_max, buffers)
+        return await _read(receive, bytes_max, buffers)
     except asyncio.CancelledError:
         if wait.reason is None:
             raise
@@ -49,6 +50,17 @@ async def read_body(
         raise wait.reason from None
     finally:
         waits.leave(wait)
+
+
+async def _read(receive: Receive, bytes_max: int, buffers: ByteBudget) -> bytes:
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        body: bytes = message.get("body", b"")  # most come in one piece
+        if len(body) > bytes_max:
+            raise body_too_large(bytes_max)
+        buffers.take(len(body))
+        return body
+    return await _read_parts(message, receive, bytes_max, buffers)
 
 
 async def _read_parts(message: Any, receive: Receive, bytes_max: int, buffers: ByteBudget) -> bytes:

@@ -26,7 +26,7 @@ from penstock.errors import (
     UnsupportedMediaType,
     storage_error,
 )
-from penstock.server.connections import SCOPE
+from penstock.server.connections import COMPLETE, SCOPE
 from penstock.server.door import Door
 from penstock.server.http.answers import (
     JSON_TYPE,
@@ -93,7 +93,7 @@ class Dispatcher:
         keep = exchange.may_go_on(self.door.config.body_bytes_max) and answer.status != 408
         if len(answer.body) > _LONG_BYTES:
             await self._send_long(answer, keep, scope, send)
-        else:
+        elif not (keep and _answer_at_once(answer, scope, send)):
             await send(_start(answer, keep, scope))
             await send({"type": "http.response.body", "body": answer.body})
         # The rest while it is on its way.
@@ -145,7 +145,10 @@ class Dispatcher:
                 bytes_max = min(bytes_max, _PLAIN_BYTES_MAX)
             if exchange.length is not None and exchange.length > bytes_max:
                 raise body_too_large(bytes_max)
-            request.body = await read_body(receive, bytes_max, self.buffers, self._waits)
+            is_complete = COMPLETE in scope
+            request.body = await read_body(
+                receive, bytes_max, self.buffers, self._waits, is_complete=is_complete
+            )
             exchange.unread = False
             if is_json:
                 call.body = await self._decoded(endpoint, request.body)
@@ -280,6 +283,21 @@ async def _hung_up(receive: Receive) -> None:
         pass
 
 
+def _answer_at_once(answer: Answer, scope: Scope, send: Send) -> bool:
+    """Through our own connection; False: it has to be sent as ASGI has it."""
+    connection = scope.get(SCOPE)
+    if connection is None or answer.status == 204:
+        return False
+    head = _type_line(answer.content_type)
+    for name, value in answer.headers:
+        if not value.isprintable():
+            return False
+        head += b"%b: %b\r\n" % (name.encode(), _latin(value))
+    head += b"content-length: %d\r\n\r\n" % len(answer.body)
+    done: bool = connection.answer(send, answer.status, head, answer.body)
+    return done
+
+
 def _start(answer: Answer, keep: bool, scope: Scope) -> dict[str, Any]:
     headers = [*_type_header(answer.content_type)]
     if answer.headers:
@@ -289,6 +307,11 @@ def _start(answer: Answer, keep: bool, scope: Scope) -> dict[str, Any]:
     if not keep and scope.get("http_version", "1.1") in ("1.0", "1.1"):
         headers.append((b"connection", b"close"))
     return {"type": "http.response.start", "status": answer.status, "headers": headers}
+
+
+@lru_cache(maxsize=64)
+def _type_line(content_type: str) -> bytes:
+    return b"content-type: %b\r\n" % content_type.encode() if content_type else b""
 
 
 @lru_cache(maxsize=64)

@@ -298,20 +298,6 @@ async def _committed(call: KafkaCall, group: str, asked_topics: Any) -> Answer:
 # Groups from outside.
 
 
-async def list_groups(call: KafkaCall) -> Answer:
-    names: set[str] = set()
-    code = Code.NONE if call.may("describe") else Code.GROUP_AUTHORIZATION_FAILED
-    if code is Code.NONE:
-        asked = calls.ListStreamGroups(namespace=call.namespace)
-        found: Any = await call.door.member_aside(call.api.ask, asked)
-        names = {*found.groups, *call.broker.groups.names(call.namespace)}
-    return Answer(
-        throttle_time=NOW,
-        error_code=code,
-        groups=[Answer(group_id=name, protocol_type="consumer") for name in sorted(names)],
-    )
-
-
 async def describe_groups(call: KafkaCall) -> Answer:
     return Answer(
         throttle_time=NOW,

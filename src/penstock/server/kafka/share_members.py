@@ -61,6 +61,11 @@ class ShareGroups:
             return None
         return group
 
+    def names(self, namespace: str, now_ns: int) -> list[str]:
+        """Of the groups that have members."""
+        places = [place for place in list(self._groups) if place[0] == namespace]
+        return [place[1] for place in places if self.find(place, now_ns) is not None]
+
     def heard(
         self,
         place: Place,

@@ -10,6 +10,7 @@ from penstock.model.names import DEFAULT_NAMESPACE, TopicName, topic_name
 from penstock.server.sqs.problems import SqsProblem, invalid, no_queue
 
 DEFAULT_ACCOUNT = "000000000000"
+_URLS_MAX, _URL_LENGTH_MAX = 4096, 512  # that are kept in memory
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _PATH = re.compile(r"/([0-9]{12})/([A-Za-z0-9._-]{1,249})")
 _ARN = re.compile(r"arn:aws[a-z-]*:sqs:[a-z0-9-]{1,64}:([0-9]{12}):([A-Za-z0-9._-]{1,249})")
@@ -37,6 +38,8 @@ class Accounts:
                     "as shop=111122223333"
                 )
             self._accounts[namespace] = account
+        self._queues: dict[str, TopicName] = {}
+        """Of the URLs that were asked for lately."""
         self._namespaces = {account: name for name, account in self._accounts.items()}
         if len(self._namespaces) < len(self._accounts):
             raise InvalidInput("sqs_accounts: an account stands for one namespace")
@@ -58,10 +61,18 @@ class Accounts:
 
     def of_url(self, url: str) -> TopicName:
         """The queue of a URL, whatever its host, or of a path."""
+        known = self._queues.get(url)
+        if known is not None:
+            return known
         found = _PATH.fullmatch("/" + "/".join(url.rstrip("/").split("/")[-2:]))
         if found is None:
             raise SqsProblem("InvalidAddress", f"The address {url!r:.200} is not that of a queue.")
-        return self._name(found[1], found[2])
+        name = self._name(found[1], found[2])
+        if len(url) <= _URL_LENGTH_MAX:
+            if len(self._queues) >= _URLS_MAX:
+                self._queues.clear()
+            self._queues[url] = name
+        return name
 
     def of_arn(self, arn: str, parameter: str) -> TopicName:
         found = _ARN.fullmatch(arn) if isinstance(arn, str) else None

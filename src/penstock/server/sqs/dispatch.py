@@ -8,6 +8,7 @@ refused is told in the protocol in which it was asked.
 from __future__ import annotations
 
 import time
+from itertools import count
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -16,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.errors import PenstockError, RequestTooLarge
 from penstock.randomness import own_random
-from penstock.server.connections import SCOPE
+from penstock.server.connections import COMPLETE, SCOPE
 from penstock.server.door import Door
 from penstock.server.http.answers import Answer, Request, parse_query
 from penstock.server.http.bodies import body_too_large, read_body
@@ -45,6 +46,7 @@ ASKED_AT = b"penstock-asked-at"
 
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _TARGET = b"x-amz-target"
+_TARGETS = {f"AmazonSQS.{name}".encode(): name for name in ACTIONS}
 _COUNTED_BYTES = 64 << 10
 _ITEMS_MAX = 1000
 _QUOTES_MAX = 20_000
@@ -52,6 +54,7 @@ _REGION = "us-east-1"
 _SHAPE_PREFIX = "com.amazonaws.sqs#"
 
 _encoder = msgspec.json.Encoder()
+_request_ids = count(own_random.getrandbits(128 - 48) << 48)
 _decoders = {name: msgspec.json.Decoder(action.kind) for name, action in ACTIONS.items()}
 _ENDPOINT = Endpoint(
     name="sqs",
@@ -129,13 +132,16 @@ class SqsDispatcher(Dispatcher):
         bytes_max = min(self.door.config.body_bytes_max, BODY_BYTES_MAX)
         if exchange.length is not None and exchange.length > bytes_max:
             raise body_too_large(bytes_max)
-        request.body = await read_body(receive, bytes_max, self.buffers, self._waits)
+        is_complete = COMPLETE in scope
+        request.body = await read_body(
+            receive, bytes_max, self.buffers, self._waits, is_complete=is_complete
+        )
         exchange.unread = False
         parameters = parse_query(request.query) if request.query else {}
         exchange.key = key = self._signer(request, scope, parameters)
         if key is None:
             self._names.check_host({b"host": own_host})
-        name, asked = _asked(request, parameters)
+        name, asked = _asked(request, parameters, is_form=kind == _FORM_TYPE)
         call = self._call(asked, request, scope, parameters)
         call.key = key
         action, namespace = ACTIONS[name], call.namespace
@@ -215,14 +221,15 @@ def _addresses(
     return Addresses(accounts, base_url, region_of(request.headers, parameters) or _REGION)
 
 
-def _asked(request: Request, parameters: dict[str, str]) -> tuple[str, Any]:
+def _asked(request: Request, parameters: dict[str, str], *, is_form: bool) -> tuple[str, Any]:
     """The action and its parameters."""
-    if request.content_type() == JSON_TYPE:
-        target = request.headers.get(_TARGET, b"").decode("latin-1")
-        name = target.removeprefix("AmazonSQS.")
-        if name not in ACTIONS:
-            raise SqsProblem("UnsupportedOperation", f"{target!r:.100} is no action of SQS.")
-        return name, _decoded(name, request.body)
+    if not is_form:
+        target = request.headers.get(_TARGET, b"")
+        known = _TARGETS.get(target)
+        if known is None:
+            text = target.decode("latin-1")
+            raise SqsProblem("UnsupportedOperation", f"{text!r:.100} is no action of SQS.")
+        return known, _decoded(known, request.body)
     try:
         text = request.body.decode("ascii")
         unquote_to_bytes(text).decode()
@@ -260,7 +267,7 @@ def _invalid(exc: msgspec.ValidationError) -> SqsProblem:
 
 
 def _answered(name: str, result: dict[str, Any] | None, *, is_form: bool) -> Answer:
-    id_ = uuid_text(own_random.getrandbits(128))
+    id_ = uuid_text(next(_request_ids))
     headers = (("x-amzn-requestid", id_),)
     if is_form:
         return Answer(200, XML_TYPE, query.answer_xml(name, result, id_), headers)
@@ -268,7 +275,7 @@ def _answered(name: str, result: dict[str, Any] | None, *, is_form: bool) -> Ans
 
 
 def _refused(problem: SqsProblem, request: Request) -> Answer:
-    id_ = uuid_text(own_random.getrandbits(128))
+    id_ = uuid_text(next(_request_ids))
     headers = [("x-amzn-requestid", id_)]
     if problem.status == 503:
         headers.append(("retry-after", "1"))

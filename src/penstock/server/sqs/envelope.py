@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import md5
 from struct import pack
 from typing import Any
@@ -32,6 +33,7 @@ _TYPE = re.compile(r"(String|Number|Binary)(\.[^\x00-\x1f]{1,248})?")
 _NUMBER = re.compile(r"[+-]?(?:\d{1,128})?(?:\.\d{0,128})?(?:[eE][+-]?\d{1,3})?")
 
 _EMPTY_MD5 = md5(usedforsecurity=False)
+_UUID_TAIL = (1 << 48) - 1
 
 Headers = dict[str, bytes | None]
 _types_decoder = msgspec.json.Decoder(dict[str, str])
@@ -39,6 +41,8 @@ _types_decoder = msgspec.json.Decoder(dict[str, str])
 
 def body_of(text: str) -> bytes:
     """The value of a message; raises InvalidMessageContents."""
+    if text and is_plain(text):
+        return text.encode()
     if not text:
         raise SqsProblem("MissingParameter", "The request must contain the parameter MessageBody.")
     try:
@@ -60,9 +64,14 @@ def shown_body(value: bytes | None) -> tuple[str, bool]:
         text = (value or b"").decode()
     except UnicodeDecodeError:
         text = "\x00"
-    if _NOT_XML.search(text):
+    if not is_plain(text) and _NOT_XML.search(text):
         return base64.b64encode(value or b"").decode(), True
     return text, False
+
+
+def is_plain(text: str) -> bool:
+    """Whether it is one line of ASCII, as most are: that is known sooner than what XML allows."""
+    return text.isascii() and text.isprintable()
 
 
 def headers_of(attributes: Mapping[str, AttributeValue]) -> Headers:
@@ -119,9 +128,15 @@ def shown_attributes(
 
 
 def uuid_text(number: int) -> str:
-    """A number of 128 bits as the standard library shows a UUID, which takes four times as long."""
-    digits = f"{number:032x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    """A number of 128 bits as the standard library shows a UUID, which takes ten times as long."""
+    return f"{_uuid_head(number >> 48)}{number & _UUID_TAIL:012x}"
+
+
+@lru_cache(maxsize=16)
+def _uuid_head(number: int) -> str:
+    """All but the last 12 digits: the messages of a batch have that in common."""
+    digits = f"{number:020x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:]}-"
 
 
 def body_md5(body: str | bytes) -> str:

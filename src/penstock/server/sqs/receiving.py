@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import binascii
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence
 from typing import Any
 
 from penstock.broker.api import Api
 from penstock.errors import AlreadySettled, InvalidReceipt, LeaseLost
-from penstock.model import calls
 from penstock.model.dead_letters import ORIGIN_HEADER, Origin
 from penstock.model.deliveries import Delivered, Extend, Refusal, Settle, Verb
 from penstock.model.names import TopicName
 from penstock.model.receipts import Receipt
 from penstock.record.batch import Message
-from penstock.record.schema import parse_ulid
+from penstock.record.schema import BITS, parse_ulid
 from penstock.server.sqs.attributes import GROUP, IN_FLIGHT_MAX, RECEIVE_MAX
 from penstock.server.sqs.call import SqsCall, batch_result, check_batch, failed, when_durable
 from penstock.server.sqs.envelope import (
@@ -31,6 +30,8 @@ from penstock.server.sqs.requests import DeleteEntry, ReceiveMessage, Visibility
 from penstock.server.sqs.sending import dedup_prefix, sequence_number
 
 VISIBILITY_S_MAX = 43_200
+_MORE_THAN_BODIES = BITS["headers"] | BITS["offset"] | BITS["id"]
+"""Columns with which it has to be looked at each message: a dead letter has another one's id."""
 _WAIT_S_MAX = 20
 _DEDUP_HEADER = "penstock-dedup-id"
 _URL_SAFE, _FROM_URL_SAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
@@ -97,15 +98,14 @@ def change_message_visibility_batch(call: SqsCall) -> Any:
     return when_durable(_batch(entries, problems), futures)
 
 
-def handle_of(receipt: Receipt) -> str:
-    encoded = binascii.b2a_base64(str(receipt).encode(), newline=False)
-    return encoded.translate(_URL_SAFE).decode("ascii")
+def handle_of(receipt: str) -> str:
+    return b2a_base64(receipt.encode(), newline=False).translate(_URL_SAFE).decode("ascii")
 
 
 def receipt_of(handle: str, topic: str) -> str:
     """Raises ReceiptHandleIsInvalid if it is no handle, or of another queue."""
     try:
-        receipt = binascii.a2b_base64(handle.encode().translate(_FROM_URL_SAFE)).decode()
+        receipt = a2b_base64(handle.encode().translate(_FROM_URL_SAFE)).decode()
         if receipt.startswith(topic + ":") and Receipt.is_receipt(receipt):
             return receipt
     except ValueError:  # it is no base64, or not of text
@@ -157,10 +157,9 @@ def _taker(call: SqsCall, wanted: ReceiveMessage) -> Any:
 
 def _check_in_flight(call: SqsCall) -> None:
     """Nothing came: because too much is in flight?"""
-    stats = call.api.ask(calls.DescribeStats(**_topic(call.queue)))
-    for group in stats.groups:  # type: ignore[union-attr]
-        if group.group == GROUP and group.in_flight >= IN_FLIGHT_MAX:
-            raise SqsProblem("OverLimit", f"{group.in_flight} messages are in flight already.")
+    in_flight = call.api.count_in_flight(call.queue, GROUP)
+    if in_flight >= IN_FLIGHT_MAX:
+        raise SqsProblem("OverLimit", f"{in_flight} messages are in flight already.")
 
 
 def _received(
@@ -168,11 +167,23 @@ def _received(
 ) -> dict[str, Any]:
     topic, shown = str(call.queue), []
     system = {*wanted.attribute_names, *wanted.message_system_attribute_names}
+    bodies_alone = not system and not wanted.message_attribute_names
     for each in delivered:
         for batch, count in each.pieces:
+            before, after = Receipt.around(topic, each.partition, count, each.nonce)
+            if bodies_alone and len(batch) > 1 and not batch.columns & _MORE_THAN_BODIES:
+                first, ulid = batch.base_offset or 0, batch.ulid
+                shown += [
+                    _body(ulid + row, handle_of(f"{before}{first + row}{after}"), value)
+                    for row, value in enumerate(batch.values.to_pylist())
+                ]
+                continue
             for message in batch.messages():
-                receipt = Receipt(topic, each.partition, message.offset, count, each.nonce)
-                shown.append(_shown(call, wanted, system, message, each, receipt))
+                handle = handle_of(f"{before}{message.offset}{after}")
+                if bodies_alone and ORIGIN_HEADER not in message.headers:
+                    shown.append(_body(message.ulid, handle, message.value))
+                else:
+                    shown.append(_shown(call, wanted, system, message, each, count, handle))
     if attempt is not None and shown:
         call.state.attempts.put((call.queue, attempt), shown, _now_s(call))
     return {"Messages": shown} if shown else {}
@@ -184,20 +195,14 @@ def _shown(
     system: set[str],
     message: Message,
     lease: Delivered,
-    receipt: Receipt,
+    count: int,
+    handle: str,
 ) -> dict[str, Any]:
     headers = message.headers
     origin = letter_origin(headers) if ORIGIN_HEADER in headers else None
     ulid = message.ulid if origin is None else parse_ulid(origin.id)
-    body, is_base64 = shown_body(message.value)
-    shown: dict[str, Any] = {
-        "MessageId": uuid_text(ulid),
-        "ReceiptHandle": handle_of(receipt),
-        "MD5OfBody": body_md5(body if is_base64 else message.value or b""),
-        "Body": body,
-    }
+    shown = _body(ulid, handle, message.value)
     if system:
-        count = receipt.delivery_count
         found = _system_attributes(call, message, lease, count, ulid, origin)
         if "All" not in system:
             found = {name: value for name, value in found.items() if name in system}
@@ -205,11 +210,23 @@ def _shown(
             shown["Attributes"] = found
     if wanted.message_attribute_names:
         names = wanted.message_attribute_names
+        is_base64 = shown_body(message.value)[1]
         attributes = shown_attributes(headers, names, is_base64=is_base64)
         if attributes:
             shown["MessageAttributes"] = attributes
             shown["MD5OfMessageAttributes"] = attributes_md5(attributes)
     return shown
+
+
+def _body(ulid: int, handle: str, value: bytes | None) -> dict[str, Any]:
+    """What is told of every message."""
+    body, is_base64 = shown_body(value)
+    return {
+        "MessageId": uuid_text(ulid),
+        "ReceiptHandle": handle,
+        "MD5OfBody": body_md5(body if is_base64 else value or b""),
+        "Body": body,
+    }
 
 
 def _system_attributes(
@@ -344,10 +361,6 @@ def _batch(entries: Sequence[Any], problems: Sequence[SqsProblem | None]) -> dic
         else:
             refused.append(failed(entry.id, problem))
     return batch_result(done, refused)
-
-
-def _topic(name: TopicName) -> dict[str, str]:
-    return {"namespace": name.namespace, "topic": name.topic}
 
 
 def _now_s(call: SqsCall) -> float:

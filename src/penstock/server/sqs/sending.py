@@ -104,8 +104,9 @@ def _checked(sent: MessageToSend, view: QueueView) -> _Outgoing:
     value = body_of(sent.message_body)
     headers = headers_of(sent.message_attributes) if sent.message_attributes else {}
     size_bytes = len(value)
-    for name, attribute in sent.message_attributes.items():
-        size_bytes += len(name) + len(attribute.data_type) + len(headers[name] or b"")
+    if headers:
+        for name, attribute in sent.message_attributes.items():
+            size_bytes += len(name) + len(attribute.data_type) + len(headers[name] or b"")
     if size_bytes > view.bytes_max:
         raise SqsProblem(
             "InvalidParameterValue",
@@ -127,6 +128,8 @@ def _checked(sent: MessageToSend, view: QueueView) -> _Outgoing:
                 "The request include parameter that is not valid for this queue type.",
             )
         delay_s = sent.delay_seconds
+    if group is None and dedup_id is None and not view.is_fifo:
+        return _Outgoing(sent, value, headers, None, None, delay_s, size_bytes)
     _check_id("MessageGroupId", group)
     _check_id("MessageDeduplicationId", dedup_id)
     if not view.is_fifo:
@@ -159,11 +162,13 @@ def _store(
     """Those that are delayed apart from those that are not; in their order."""
     results: dict[int, dict[str, Any]] = {}
     futures: list[Future[None]] = []
-    by_delay: dict[int, list[int]] = {}
-    for row, message in enumerate(messages):
-        by_delay.setdefault(message.delay_s, []).append(row)
-    for delay_s, rows in by_delay.items():
-        some = [messages[row] for row in rows]
+    delays = {message.delay_s for message in messages}
+    for delay_s in delays:
+        rows: Sequence[int] = range(len(messages))
+        some = messages
+        if len(delays) > 1:
+            rows = [row for row in rows if messages[row].delay_s == delay_s]
+            some = [messages[row] for row in rows]
         for placed in _publish(call, some, delay_s):
             futures.append(placed.durable)
             for nth, row in enumerate(placed.rows):
