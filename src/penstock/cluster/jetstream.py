@@ -331,6 +331,7 @@ class ShardSender:
         self._loop = shard.nats.loop
         self._heard = time.monotonic()
         self._sending = False
+        self._kicked = False
         self._closed = False
         self._nats.call(self._begin())
         writer.on_work = self._kick
@@ -352,7 +353,13 @@ class ShardSender:
         self._loop.call_later(SILENCE_S / 6, self._watch)
 
     def _kick(self) -> None:
-        self._loop.call_soon_threadsafe(self._send_soon)
+        if not self._kicked:  # to wake the loop costs as much as a short record
+            self._kicked = True
+            self._loop.call_soon_threadsafe(self._kicked_awake)
+
+    def _kicked_awake(self) -> None:
+        self._kicked = False  # before it looks: what is appended from now on kicks again
+        self._send_soon()
 
     def _send_soon(self) -> None:
         if not self._sending and self._writer.has_waiting:

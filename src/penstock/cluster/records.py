@@ -118,9 +118,11 @@ def encode(draft: Draft, term: int, previous: int) -> tuple[bytes, int]:
     header = _HEADER.pack(
         _MAGIC, 0, VERSION, draft.kind, draft.flags, draft.log, previous, 0, term, draft.end
     )
-    rest = b"".join([header[_CHECKED_FROM:], *map(bytes, draft.parts)])
-    crc = crc32c(rest)
-    return _MAGIC + crc.to_bytes(4, "little") + rest, crc
+    header = header[_CHECKED_FROM:]
+    crc = crc32c(header)
+    for part in draft.parts:
+        crc = crc32c(part, crc)
+    return b"".join([_MAGIC, crc.to_bytes(4, "little"), header, *draft.parts]), crc
 
 
 def decode(data: bytes | memoryview, seq: int) -> Record:
