@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
@@ -329,10 +329,9 @@ class ClusterNode:
                 self._work.submit(self._hand_over, shard, target)
             elif shard is None and number not in self._taking and number not in self._handing:
                 self._set_owner(number, target)
-        for number in steps.take:
-            if number not in self._taking:
-                self._taking.add(number)
-                self._work.submit(self._take, number)
+        if new := [number for number in steps.take if number not in self._taking]:
+            self._taking.update(new)
+            self._work.submit(self._claim_and_take, new)
         for number in list(self.followers):
             if number not in steps.follow and number not in self._taking:
                 self.followers.pop(number).stop().close()
@@ -352,11 +351,27 @@ class ClusterNode:
         except (PenstockError, OSError) as exc:
             _logger.warning("standby of shard %d: %s", number, exc)
 
-    def _take(self, number: int) -> None:
-        """On a thread of its own: it may take a while."""
+    def _claim_and_take(self, numbers: list[int]) -> None:
+        """On a thread of its own, as all that may take a while."""
+        ours: list[int] = []
         try:
-            if not self._claim(number):
-                return
+            ours = self._claim(numbers)
+        except PenstockError as exc:
+            _logger.warning("shards %s were not taken over: %s", numbers, exc)
+        except Exception:
+            _logger.exception("shards %s were not taken over", numbers)
+        finally:
+            self._taking.difference_update(set(numbers).difference(ours))
+        for number in ours[1:]:
+            try:
+                self._work.submit(self._take, number)
+            except RuntimeError:  # the node is being closed
+                self._taking.discard(number)
+        for number in ours[:1]:
+            self._take(number)
+
+    def _take(self, number: int) -> None:
+        try:
             began = time.monotonic()
             shard = self._open(number)
             with self._lock:
@@ -396,24 +411,27 @@ class ClusterNode:
             self._lost,
         )
 
-    def _claim(self, number: int) -> bool:
-        """Say that this node is the one to own a shard; whether nobody else has meanwhile."""
-        seen = self.state.owners.get(number)
+    def _claim(self, numbers: Sequence[int]) -> list[int]:
+        """Say that this node is to own some shards; those that nobody else has taken meanwhile.
+
+        In one change, since each waits for a commit, and all nodes change the same document.
+        """
+        seen = self.state.owners
         me = Owner(self.me, self.config.url)
-        is_ours = seen == me
+        ours = [number for number in numbers if seen.get(number) == me]
 
         def how(state: ClusterState) -> ClusterState | None:
-            nonlocal is_ours
-            current = state.owners.get(number)
-            is_ours = current in (seen, me)
-            if not is_ours or current == me:
+            nonlocal ours
+            owners = state.owners
+            ours = [n for n in numbers if owners.get(n) in (seen.get(n), me)]
+            if all(owners.get(n) == me for n in ours):
                 return None
-            return msgspec.structs.replace(state, owners={**state.owners, number: me})
+            return msgspec.structs.replace(state, owners={**owners, **dict.fromkeys(ours, me)})
 
         changed = self.registry.change(how)
         if changed is not None:
             self.state = changed
-        return is_ours
+        return ours
 
     def _set_owner(self, number: int, target: str | None) -> None:
         info = None if target is None else self.nodes.get(target)

@@ -7,6 +7,8 @@ many nodes try.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,9 +24,11 @@ from penstock.cluster.nats_connection import (
 )
 from penstock.cluster.placement import ClusterState
 from penstock.errors import Unavailable
+from penstock.randomness import own_random
 
 _EXPECTED_OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
 _ATTEMPTS = 50
+_PAUSE_S_MAX = 0.2
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +62,7 @@ class Registry:
         self.stream = f"{cluster}-registry"
         self.prefix = f"{cluster}.registry"
         self.changed_subject = f"{cluster}.changed"
+        self._changing = threading.Lock()
 
     def create(self, replicas: int) -> None:
         create_stream(
@@ -125,7 +130,13 @@ class Registry:
 
     def change(self, how: Callable[[ClusterState], ClusterState | None]) -> ClusterState | None:
         """Change the state, and tell all nodes; None if there is nothing to change."""
-        for _ in range(_ATTEMPTS):
+        with self._changing:  # threads of one node need not race each other
+            return self._change(how)
+
+    def _change(self, how: Callable[[ClusterState], ClusterState | None]) -> ClusterState | None:
+        for attempt in range(_ATTEMPTS):
+            if attempt:  # a change is refused at once while another one is being committed
+                time.sleep(own_random.uniform(0, min(0.005 * 2**attempt, _PAUSE_S_MAX)))
             value = self.get("state")
             state = ClusterState()
             if value.revision:
