@@ -23,7 +23,15 @@ from penstock.broker.broker import BrokerConfig
 from penstock.cluster.follower import Follower
 from penstock.cluster.jetstream import JetStreamShard, StreamLimits
 from penstock.cluster.nats_connection import NatsConnection, NatsOptions
-from penstock.cluster.placement import ClusterMembers, ClusterState, Owner, Steps, shard_of
+from penstock.cluster.placement import (
+    ClusterMembers,
+    ClusterState,
+    Owner,
+    Steps,
+    record_version,
+    shard_of,
+)
+from penstock.cluster.records import VERSION
 from penstock.cluster.registry import NodeInfo, Registry
 from penstock.cluster.safety import check_nats
 from penstock.cluster.shard import OwnedShard, open_replica
@@ -62,6 +70,8 @@ class NodeConfig(NamedTuple):
     nats_syncs: bool = False
     broker: BrokerConfig = BrokerConfig()
     answer_bytes_max: int = 64 << 20
+    record_version: int = VERSION
+    """The latest version of records that it reads."""
 
 
 class ClusterNode:
@@ -251,11 +261,36 @@ class ClusterNode:
             )
             state = self.registry.state()
             assert state is not None
+        self._check_readable(state)
         if state.shards != config.shards:
             raise ClusterUnsafe(
                 f"the cluster was made with {state.shards} shards, and cannot have {config.shards}"
             )
         self.state = state
+
+    def _check_readable(self, state: ClusterState) -> None:
+        if state.record_version > self.config.record_version:
+            raise ClusterUnsafe(
+                f"the cluster writes records of version {state.record_version}, and this Penstock "
+                f"({__version__}) reads up to {self.config.record_version}; use a later one"
+            )
+
+    def _agree_on_version(self) -> None:
+        """Let what all members read by now be written, by who takes a shard over from now on."""
+        announced = [info.record_version for info in self.nodes.values()]
+        if record_version(self.state.record_version, announced) == self.state.record_version:
+            return
+
+        def how(state: ClusterState) -> ClusterState | None:
+            version = record_version(state.record_version, announced)
+            if version == state.record_version:
+                return None
+            return msgspec.structs.replace(state, record_version=version)
+
+        changed = self.registry.change(how)
+        if changed is not None:
+            _logger.info("records may be of version %d now", changed.record_version)
+            self.state = changed
 
     def _stream(self, number: int) -> JetStreamShard:
         return JetStreamShard(self.nats, self.config.cluster, number)
@@ -284,6 +319,7 @@ class ClusterNode:
             grpc=self.config.grpc,
             kafka=self.config.kafka,
             version=__version__,
+            record_version=self.config.record_version,
             beat=self._beat,
             owns=sorted(self.shards),
             follows=sorted(self.followers),
@@ -296,6 +332,7 @@ class ClusterNode:
         self._seen_at = now
         if state is None:
             raise ClusterUnsafe("the registry of the cluster is empty: its stream was lost")
+        self._check_readable(state)
         self.state, self.nodes = state, {node: info for node, (info, _) in nodes.items()}
         for node, (_, revision) in nodes.items():
             self.members.heard(node, revision, now)
@@ -308,6 +345,7 @@ class ClusterNode:
         mine = {*self.shards, *self._taking, *self._handing}
         self._carry_out(self.members.decide(state, mine, now, self.config.standbys))
         self._has_looked = True
+        self._agree_on_version()
         if now - self._housekept > _HOUSEKEEP_S:
             self._housekept = now
             for shard in list(self.shards.values()):
@@ -409,6 +447,7 @@ class ClusterNode:
             config.answer_bytes_max,
             self._files,
             self._lost,
+            min(self.state.record_version, VERSION),
         )
 
     def _claim(self, numbers: Sequence[int]) -> list[int]:

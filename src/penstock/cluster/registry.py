@@ -23,6 +23,7 @@ from penstock.cluster.nats_connection import (
     message_of,
 )
 from penstock.cluster.placement import ClusterState
+from penstock.cluster.records import VERSION
 from penstock.errors import Unavailable
 from penstock.randomness import own_random
 
@@ -40,7 +41,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     kafka: str = ""
     """The same for Kafka."""
     version: str = ""
-    record_version: int = 1
+    record_version: int = VERSION
     """The latest version of records that it reads."""
     beat: int = 0
     owns: list[int] = []

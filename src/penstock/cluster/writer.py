@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from penstock.cluster.records import MORE, Draft, RecordKind, encode
+from penstock.cluster.records import MORE, VERSION, Draft, RecordKind, encode
 from penstock.errors import DiskFull, LogError, ShardLost, Unavailable
 from penstock.log.base import DONE
 from penstock.record.writing import Buffer
@@ -79,7 +79,13 @@ class ShardWriter:
     """Any thread may append. One at a time sends, and tells of confirmations."""
 
     def __init__(
-        self, shard: int, term: int, last_seq: int, last_crc: int, record_bytes: int = RECORD_BYTES
+        self,
+        shard: int,
+        term: int,
+        last_seq: int,
+        last_crc: int,
+        record_bytes: int = RECORD_BYTES,
+        version: int = VERSION,
     ) -> None:
         """`last_seq`, `last_crc`: of the term record with which this owner began."""
         self.shard = shard
@@ -96,6 +102,7 @@ class ShardWriter:
         """Whose commit was told to who appended it, and which is not the first part of a frame."""
         self._sent_seq, self._sent_crc = last_seq, last_crc
         self._record_bytes = record_bytes
+        self._version = version
         self._lock = threading.Lock()
         self._waiting: deque[_Waiting] = deque()
         self._under_way: deque[_Waiting] = deque()
@@ -229,7 +236,7 @@ class ShardWriter:
                 self._under_way_bytes += entry.size_bytes
                 entry.seq = self._sent_seq = self._sent_seq + 1
             draft = Draft(entry.kind, entry.log, entry.parts, entry.flags, entry.end)
-            data, self._sent_crc = encode(draft, self.term, self._sent_crc)
+            data, self._sent_crc = encode(draft, self.term, self._sent_crc, self._version)
             entry.crc = self._sent_crc
             entry.parts = []
             found.append(Outgoing(entry.seq, entry.kind, entry.log, data))

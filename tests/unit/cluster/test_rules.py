@@ -12,7 +12,7 @@ from penstock.clock import ManualClock
 from penstock.cluster.engine import ShardEngine
 from penstock.cluster.memory_stream import MemoryStream
 from penstock.cluster.position import read_position
-from penstock.cluster.records import Draft, RecordKind, decode
+from penstock.cluster.records import VERSION, Draft, RecordKind, decode, encode
 from penstock.cluster.replica import Replica
 from penstock.cluster.takeover import follow, take_over
 from penstock.cluster.writer import HELD_BYTES_MAX, WAITING_BYTES_MAX, ShardWriter
@@ -139,6 +139,15 @@ def test_a_record_that_is_missing_or_changed_stops_a_takeover(
     stream.records[victim] = stream.records[victim - 1]
     with pytest.raises(ShardDamaged, match="follow"):
         Owner(stream, "/c")
+
+
+def test_a_record_of_a_later_version_is_not_guessed_at(stream: MemoryStream) -> None:
+    later = VERSION + 1
+    take_over(stream, replica_in("/a", stream, MemoryFiles()), "a", VERSION).fail(ShardLost(0, ""))
+    data, _ = encode(Draft(RecordKind.TERM, 0, [b"b"]), 2, 0, later)
+    stream._store(data)
+    with pytest.raises(ShardDamaged, match=f"version {later}; use a later Penstock"):
+        take_over(stream, replica_in("/b", stream, MemoryFiles()), "c")
 
 
 def test_a_stream_that_lost_its_end_is_not_believed(stream: MemoryStream, owner: Owner) -> None:
