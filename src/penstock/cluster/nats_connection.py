@@ -30,7 +30,8 @@ WRONG_LAST = frozenset({10071, 10164})  # somebody else was quicker
 NO_ROOM = frozenset({10023, 10028, 10047})
 NAME_IN_USE = 10058
 NOT_FOUND = frozenset({10014, 10037, 10043, 10059})  # 10043: nothing there to delete
-_OLDEST = (2, 12)
+OLDEST = (2, 12)
+"""Of the servers: what of JetStream is needed came with it."""
 _PENDING_BYTES = 128 << 20
 _LARGE_BYTES = 4 << 20
 
@@ -79,9 +80,9 @@ class NatsConnection:
             ) from exc
         self._is_open = True
         version = self.client.connected_server_version
-        if (version.major, version.minor) < _OLDEST:
+        if (version.major, version.minor) < OLDEST:
             raise ClusterUnsafe(
-                f"the NATS server is of version {version}; use {_OLDEST[0]}.{_OLDEST[1]} or later"
+                f"the NATS server is of version {version}; use {OLDEST[0]}.{OLDEST[1]} or later"
             )
 
     async def _open(self) -> None:
