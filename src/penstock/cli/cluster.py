@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,7 @@ from penstock.cli.guard import guarded
 from penstock.cli.http import call
 from penstock.cli.output import note
 from penstock.cli.session import Session, Where, command
+from penstock.cli.signals import Signals
 from penstock.cli.units import size
 from penstock.errors import (
     InvalidInput,
@@ -159,15 +161,18 @@ def up(
             raise
         raise MissingExtra("cluster", "a cluster") from None
     cluster = LocalCluster(root, nodes, first_port=port)
-    try:
-        note("starting three NATS servers and the nodes ...")
-        cluster.start_all()
-        note(f"connect to any of {', '.join(cluster.urls)}")
-        _watch(cluster)
-    except KeyboardInterrupt:
-        note("stopping ...")
-    finally:
-        cluster.stop()
+    # The processes are in groups of their own: whatever ends this one has to end them.
+    with Signals(closed_terminal=True) as signals:
+        try:
+            note("starting three NATS servers and the nodes ...")
+            cluster.start_all()
+            note(f"connect to any of {', '.join(cluster.urls)}")
+            _watch(cluster)
+        except KeyboardInterrupt:
+            note("stopping ...")
+        finally:
+            with suppress(KeyboardInterrupt), signals.held_off():
+                cluster.stop()
 
 
 def _watch(cluster: LocalCluster) -> None:

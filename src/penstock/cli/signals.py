@@ -10,13 +10,17 @@ from typing import Any
 
 
 class Signals:
-    """Raises KeyboardInterrupt for both, at once or, within `held_off`, at the end of that.
+    """Raises KeyboardInterrupt for them, at once or, within `held_off`, at the end of that.
 
     To be held off: the calls of a broker in this process, which an exception from nowhere could
     leave with half a change; and what comes between writing a message out and its ack.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, closed_terminal: bool = False) -> None:
+        """`closed_terminal`: also when that happens, unless it was to be ignored (nohup)."""
+        self._numbers = [signal.SIGINT, signal.SIGTERM]
+        if closed_terminal and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._numbers.append(signal.SIGHUP)
         self._held_off = 0
         self._came = False
         self._former: dict[signal.Signals, Any] = {}
@@ -32,7 +36,7 @@ class Signals:
             raise KeyboardInterrupt
 
     def __enter__(self) -> Signals:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._numbers:
             self._former[number] = signal.signal(number, self._handle)
         return self
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 
-from penstock.cluster.jetstream import JetStreamShard, ShardReader
+from penstock.cluster.jetstream import JetStreamShard
 from penstock.cluster.replica import Replica
+from penstock.cluster.shard_reader import ShardReader
 from penstock.errors import CacheDamaged, PenstockError, ShardDamaged
 
 _logger = logging.getLogger("penstock.cluster")
 
 _SAVE_EVERY = 2000  # records
 _PAUSE_S = 1.0
-_WAIT_S = 1.0
-"""For more records, at a time. To stop takes as long, at most, where nothing comes."""
+_WAIT_S = 5.0
+"""For more records, at a time."""
 
 
 class Follower:
@@ -24,6 +25,7 @@ class Follower:
         self.stream = stream
         self.replica = replica
         self._stop = threading.Event()
+        self._reader = ShardReader(stream.nats, stream.stream, replica.fold.seq + 1)
         self._thread = threading.Thread(
             target=self._run, name=f"penstock-standby-{stream.shard}", daemon=True
         )
@@ -36,15 +38,15 @@ class Follower:
 
     def stop(self) -> Replica:
         self._stop.set()
+        self._reader.wake()
         self._thread.join()
         return self.replica
 
     def _run(self) -> None:
-        reader = ShardReader(self.stream, self.replica.fold.seq + 1)
         unsaved = 0
         while not self._stop.is_set():
             try:
-                for seq, data in reader.fetch(_WAIT_S):
+                for seq, data in self._reader.fetch(_WAIT_S):
                     self.replica.take(seq, data)
                     unsaved += 1
                     if self._stop.is_set():
@@ -55,12 +57,13 @@ class Follower:
             except (CacheDamaged, ShardDamaged) as exc:
                 _logger.warning("%s: its files are fetched again: %s", self.replica.folder, exc)
                 self.replica.wipe()
-                reader.close()
-                reader = ShardReader(self.stream, 1)
-                self._stop.wait(_PAUSE_S)
+                self._begin_again()
             except (PenstockError, OSError) as exc:
                 _logger.info("standby of shard %d: %s", self.stream.shard, exc)
-                reader.close()
-                reader = ShardReader(self.stream, self.replica.fold.seq + 1)
-                self._stop.wait(_PAUSE_S)
-        reader.close()
+                self._begin_again()
+        self._reader.close()
+
+    def _begin_again(self) -> None:
+        self._reader.close()
+        self._reader = ShardReader(self.stream.nats, self.stream.stream, self.replica.fold.seq + 1)
+        self._stop.wait(_PAUSE_S)

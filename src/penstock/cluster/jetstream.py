@@ -13,12 +13,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import msgspec
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.errors import TimeoutError as NatsTimeout
 
-from penstock.cluster.gaps import first_not_dropped, missing_in
 from penstock.cluster.nats_connection import (
     EXPECTED_LAST,
     NAME_IN_USE,
@@ -31,6 +28,7 @@ from penstock.cluster.nats_connection import (
     message_of,
 )
 from penstock.cluster.records import HEADER_BYTES, RecordKind
+from penstock.cluster.shard_reader import ShardReader
 from penstock.cluster.writer import RECORD_BYTES, Outgoing, ShardWriter
 from penstock.errors import ClusterUnsafe, ShardDamaged, ShardLost, StoreDamaged, Unavailable
 
@@ -38,9 +36,6 @@ _logger = logging.getLogger("penstock.cluster")
 
 SILENCE_S = 3.0
 """Without any confirmation for so long an owner gives up, and begins anew."""
-_BATCH = 500
-_BATCH_BYTES = 8 << 20
-_BATCH_DONE = "Batch Completed"
 _SILENCE_READING_S = 15.0
 _AGAIN_S = 0.1
 
@@ -141,7 +136,7 @@ class JetStreamShard:
         return answer["state"].get("subjects") or {}
 
     def read(self, first_seq: int, last_seq: int) -> Iterator[tuple[int, bytes]]:
-        reader = ShardReader(self, first_seq)
+        reader = ShardReader(self.nats, self.stream, first_seq)
         heard = time.monotonic()
         try:
             while True:
@@ -208,119 +203,6 @@ def create_stream(nats: NatsConnection, config: dict[str, Any]) -> None:
         raise Unavailable(f"NATS: stream {name}: {exc}") from exc
 
 
-class ShardReader:
-    """Reads the stream of a shard on from a record, as it grows. One thread uses it."""
-
-    def __init__(self, shard: JetStreamShard, first_seq: int) -> None:
-        self._shard = shard
-        self._nats = shard.nats
-        self._next_seq = first_seq
-        self._subscription: Any = None
-        self._consumer = ""
-        self._consumer_seq = 0
-
-    def fetch(self, wait_s: float) -> list[tuple[int, bytes]]:
-        """The next records, some at a time; none, if none came within the time."""
-        try:
-            return self._nats.call(self._fetch(wait_s), wait_s + 20)
-        except (JetStreamError, NatsError, OSError) as exc:
-            self.close()
-            raise Unavailable(f"NATS: {exc}") from exc
-        except Unavailable:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            with suppress(NatsError, OSError, Unavailable, TimeoutError):
-                self._nats.call(self._end(subscription), 5)
-
-    async def _end(self, subscription: Any) -> None:
-        await subscription.unsubscribe()
-        with suppress(JetStreamError, Unavailable):
-            await self._nats.api_async(
-                f"CONSUMER.DELETE.{self._shard.stream}.{self._consumer}", timeout_s=2
-            )
-
-    async def _begin(self) -> None:
-        nats, stream = self._nats, self._shard.stream
-        self._consumer = f"r{time.time_ns():x}"
-        await nats.api_async(
-            f"CONSUMER.CREATE.{stream}.{self._consumer}",
-            {
-                "stream_name": stream,
-                "action": "create",
-                "config": {
-                    "name": self._consumer,
-                    "deliver_policy": "by_start_sequence",
-                    "opt_start_seq": max(self._next_seq, 1),
-                    "ack_policy": "none",
-                    "mem_storage": True,
-                    "num_replicas": 1,
-                    "inactive_threshold": 30 * 10**9,
-                },
-            },
-        )
-        self._inbox = nats.client.new_inbox()
-        self._consumer_seq = 0
-        self._subscription = await nats.client.subscribe(
-            self._inbox, pending_msgs_limit=-1, pending_bytes_limit=-1
-        )
-
-    async def _fetch(self, wait_s: float) -> list[tuple[int, bytes]]:
-        if self._subscription is None:
-            await self._begin()
-        request = {"batch": _BATCH, "max_bytes": _BATCH_BYTES, "expires": int(wait_s * 1e9)}
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._shard.stream}.{self._consumer}"
-        await self._nats.client.publish(subject, msgspec.json.encode(request), reply=self._inbox)
-        found: list[tuple[int, bytes]] = []
-        deadline = time.monotonic() + wait_s + 2
-        while len(found) < _BATCH:
-            # What has come is handed on soon; the request stands for what comes later.
-            patience = 0.002 if found else deadline - time.monotonic()
-            try:
-                message = await self._subscription.next_msg(timeout=max(patience, 0.002))
-            except (TimeoutError, NatsTimeout):
-                if found:
-                    break
-                raise Unavailable("the consumer is gone") from None
-            status = (message.headers or {}).get("Status")
-            if status is not None:
-                told = str(message.headers.get("Description", "")).strip()
-                if told == _BATCH_DONE and not found:
-                    continue  # about the request before this one
-                if status in ("404", "408") or told == _BATCH_DONE or "max" in told.lower():
-                    break
-                raise Unavailable(f"the consumer says {status} {told}")
-            seq, consumer_seq = _numbers(message)
-            if consumer_seq != self._consumer_seq + 1:
-                raise Unavailable("a record was lost on its way")
-            self._consumer_seq = consumer_seq
-            if seq >= (found[-1][0] + 1 if found else self._next_seq):
-                found.append((seq, message.data))
-        await self._check_gaps([seq for seq, _ in found])
-        if found:
-            self._next_seq = found[-1][0] + 1
-        return found
-
-    async def _check_gaps(self, seqs: list[int]) -> None:
-        """Raises StoreDamaged if the server has passed over a record."""
-        missing = missing_in(seqs, self._next_seq)
-        if not missing:
-            return
-        stream = self._shard.stream
-        answer = await self._nats.api_async(
-            f"STREAM.INFO.{stream}", {"deleted_details": True}, timeout_s=20
-        )
-        state = answer["state"]
-        seq = first_not_dropped(missing, int(state["first_seq"]), state.get("deleted") or ())
-        if seq is not None:
-            consumer = await self._nats.api_async(f"CONSUMER.INFO.{stream}.{self._consumer}")
-            server = (consumer.get("cluster") or {}).get("leader", "a server")
-            raise StoreDamaged(server, stream, seq)
-
-
 class ShardSender:
     """Sends what the owner of a shard appends, and tells its writer what was confirmed."""
 
@@ -331,6 +213,7 @@ class ShardSender:
         self._loop = shard.nats.loop
         self._heard = time.monotonic()
         self._sending = False
+        self._kicked = False
         self._closed = False
         self._nats.call(self._begin())
         writer.on_work = self._kick
@@ -352,7 +235,13 @@ class ShardSender:
         self._loop.call_later(SILENCE_S / 6, self._watch)
 
     def _kick(self) -> None:
-        self._loop.call_soon_threadsafe(self._send_soon)
+        if not self._kicked:  # to wake the loop costs as much as a short record
+            self._kicked = True
+            self._loop.call_soon_threadsafe(self._kicked_awake)
+
+    def _kicked_awake(self) -> None:
+        self._kicked = False  # before it looks: what is appended from now on kicks again
+        self._send_soon()
 
     def _send_soon(self) -> None:
         if not self._sending and self._writer.has_waiting:
@@ -398,10 +287,3 @@ class ShardSender:
             self._writer.fail(ShardLost(self._writer.shard, told))
             return
         self._loop.call_later(SILENCE_S / 6, self._watch)
-
-
-def _numbers(message: Msg) -> tuple[int, int]:
-    """Of a delivered message: in the stream, and in what its consumer was sent."""
-    tokens = message.reply.split(".")
-    at = 5 if len(tokens) == 9 else 7
-    return int(tokens[at]), int(tokens[at + 1])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
@@ -23,7 +23,15 @@ from penstock.broker.broker import BrokerConfig
 from penstock.cluster.follower import Follower
 from penstock.cluster.jetstream import JetStreamShard, StreamLimits
 from penstock.cluster.nats_connection import NatsConnection, NatsOptions
-from penstock.cluster.placement import ClusterMembers, ClusterState, Owner, Steps, shard_of
+from penstock.cluster.placement import (
+    ClusterMembers,
+    ClusterState,
+    Owner,
+    Steps,
+    record_version,
+    shard_of,
+)
+from penstock.cluster.records import VERSION
 from penstock.cluster.registry import NodeInfo, Registry
 from penstock.cluster.safety import check_nats
 from penstock.cluster.shard import OwnedShard, open_replica
@@ -62,6 +70,8 @@ class NodeConfig(NamedTuple):
     nats_syncs: bool = False
     broker: BrokerConfig = BrokerConfig()
     answer_bytes_max: int = 64 << 20
+    record_version: int = VERSION
+    """The latest version of records that it reads."""
 
 
 class ClusterNode:
@@ -251,11 +261,36 @@ class ClusterNode:
             )
             state = self.registry.state()
             assert state is not None
+        self._check_readable(state)
         if state.shards != config.shards:
             raise ClusterUnsafe(
                 f"the cluster was made with {state.shards} shards, and cannot have {config.shards}"
             )
         self.state = state
+
+    def _check_readable(self, state: ClusterState) -> None:
+        if state.record_version > self.config.record_version:
+            raise ClusterUnsafe(
+                f"the cluster writes records of version {state.record_version}, and this Penstock "
+                f"({__version__}) reads up to {self.config.record_version}; use a later one"
+            )
+
+    def _agree_on_version(self) -> None:
+        """Let what all members read by now be written, by who takes a shard over from now on."""
+        announced = [info.record_version for info in self.nodes.values()]
+        if record_version(self.state.record_version, announced) == self.state.record_version:
+            return
+
+        def how(state: ClusterState) -> ClusterState | None:
+            version = record_version(state.record_version, announced)
+            if version == state.record_version:
+                return None
+            return msgspec.structs.replace(state, record_version=version)
+
+        changed = self.registry.change(how)
+        if changed is not None:
+            _logger.info("records may be of version %d now", changed.record_version)
+            self.state = changed
 
     def _stream(self, number: int) -> JetStreamShard:
         return JetStreamShard(self.nats, self.config.cluster, number)
@@ -284,6 +319,7 @@ class ClusterNode:
             grpc=self.config.grpc,
             kafka=self.config.kafka,
             version=__version__,
+            record_version=self.config.record_version,
             beat=self._beat,
             owns=sorted(self.shards),
             follows=sorted(self.followers),
@@ -296,6 +332,7 @@ class ClusterNode:
         self._seen_at = now
         if state is None:
             raise ClusterUnsafe("the registry of the cluster is empty: its stream was lost")
+        self._check_readable(state)
         self.state, self.nodes = state, {node: info for node, (info, _) in nodes.items()}
         for node, (_, revision) in nodes.items():
             self.members.heard(node, revision, now)
@@ -308,6 +345,7 @@ class ClusterNode:
         mine = {*self.shards, *self._taking, *self._handing}
         self._carry_out(self.members.decide(state, mine, now, self.config.standbys))
         self._has_looked = True
+        self._agree_on_version()
         if now - self._housekept > _HOUSEKEEP_S:
             self._housekept = now
             for shard in list(self.shards.values()):
@@ -329,10 +367,9 @@ class ClusterNode:
                 self._work.submit(self._hand_over, shard, target)
             elif shard is None and number not in self._taking and number not in self._handing:
                 self._set_owner(number, target)
-        for number in steps.take:
-            if number not in self._taking:
-                self._taking.add(number)
-                self._work.submit(self._take, number)
+        if new := [number for number in steps.take if number not in self._taking]:
+            self._taking.update(new)
+            self._work.submit(self._claim_and_take, new)
         for number in list(self.followers):
             if number not in steps.follow and number not in self._taking:
                 self.followers.pop(number).stop().close()
@@ -352,11 +389,27 @@ class ClusterNode:
         except (PenstockError, OSError) as exc:
             _logger.warning("standby of shard %d: %s", number, exc)
 
-    def _take(self, number: int) -> None:
-        """On a thread of its own: it may take a while."""
+    def _claim_and_take(self, numbers: list[int]) -> None:
+        """On a thread of its own, as all that may take a while."""
+        ours: list[int] = []
         try:
-            if not self._claim(number):
-                return
+            ours = self._claim(numbers)
+        except PenstockError as exc:
+            _logger.warning("shards %s were not taken over: %s", numbers, exc)
+        except Exception:
+            _logger.exception("shards %s were not taken over", numbers)
+        finally:
+            self._taking.difference_update(set(numbers).difference(ours))
+        for number in ours[1:]:
+            try:
+                self._work.submit(self._take, number)
+            except RuntimeError:  # the node is being closed
+                self._taking.discard(number)
+        for number in ours[:1]:
+            self._take(number)
+
+    def _take(self, number: int) -> None:
+        try:
             began = time.monotonic()
             shard = self._open(number)
             with self._lock:
@@ -394,26 +447,30 @@ class ClusterNode:
             config.answer_bytes_max,
             self._files,
             self._lost,
+            min(self.state.record_version, VERSION),
         )
 
-    def _claim(self, number: int) -> bool:
-        """Say that this node is the one to own a shard; whether nobody else has meanwhile."""
-        seen = self.state.owners.get(number)
+    def _claim(self, numbers: Sequence[int]) -> list[int]:
+        """Say that this node is to own some shards; those that nobody else has taken meanwhile.
+
+        In one change, since each waits for a commit, and all nodes change the same document.
+        """
+        seen = self.state.owners
         me = Owner(self.me, self.config.url)
-        is_ours = seen == me
+        ours = [number for number in numbers if seen.get(number) == me]
 
         def how(state: ClusterState) -> ClusterState | None:
-            nonlocal is_ours
-            current = state.owners.get(number)
-            is_ours = current in (seen, me)
-            if not is_ours or current == me:
+            nonlocal ours
+            owners = state.owners
+            ours = [n for n in numbers if owners.get(n) in (seen.get(n), me)]
+            if all(owners.get(n) == me for n in ours):
                 return None
-            return msgspec.structs.replace(state, owners={**state.owners, number: me})
+            return msgspec.structs.replace(state, owners={**owners, **dict.fromkeys(ours, me)})
 
         changed = self.registry.change(how)
         if changed is not None:
             self.state = changed
-        return is_ours
+        return ours
 
     def _set_owner(self, number: int, target: str | None) -> None:
         info = None if target is None else self.nodes.get(target)

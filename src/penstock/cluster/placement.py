@@ -35,11 +35,19 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Shards that shall be at a certain node while that one is there."""
     draining: list[str] = []
     """Nodes that shall have no shards."""
+    record_version: int = 1
+    """Of the records that owners write. All members read it, and whoever joins must."""
 
 
 def shard_of(namespace: str, shards: int = SHARDS) -> int:
     """Where a namespace lives, all of it: its topics, groups, schedules and transactions."""
     return int.from_bytes(blake2b(namespace.encode(), digest_size=8).digest(), "big") % shards
+
+
+def record_version(known: int, announced: Iterable[int]) -> int:
+    """The version of records that owners may write: one that every member says it reads, whether
+    or not it is there at this moment. It never goes back, since such records are stored then."""
+    return max(known, min(announced, default=known))
 
 
 def assign(shards: int, members: Collection[str], pins: Mapping[int, str]) -> dict[int, list[str]]:

@@ -21,6 +21,7 @@ from penstock.errors import ShardDamaged
 from penstock.record.writing import Buffer
 
 VERSION = 1
+"""The latest that is read here. One that all members read is written: see `placement`."""
 ROLL = 1
 """Flag: what comes next in this log begins a file of its own."""
 MORE = 2
@@ -113,14 +114,16 @@ def renamed(old: str, new: str) -> Draft:
     return Draft(RecordKind.RENAMED, 0, [f"{old}\0{new}".encode()])
 
 
-def encode(draft: Draft, term: int, previous: int) -> tuple[bytes, int]:
+def encode(draft: Draft, term: int, previous: int, version: int = VERSION) -> tuple[bytes, int]:
     """The bytes of a record, and its checksum."""
     header = _HEADER.pack(
-        _MAGIC, 0, VERSION, draft.kind, draft.flags, draft.log, previous, 0, term, draft.end
+        _MAGIC, 0, version, draft.kind, draft.flags, draft.log, previous, 0, term, draft.end
     )
-    rest = b"".join([header[_CHECKED_FROM:], *map(bytes, draft.parts)])
-    crc = crc32c(rest)
-    return _MAGIC + crc.to_bytes(4, "little") + rest, crc
+    header = header[_CHECKED_FROM:]
+    crc = crc32c(header)
+    for part in draft.parts:
+        crc = crc32c(part, crc)
+    return b"".join([_MAGIC, crc.to_bytes(4, "little"), header, *draft.parts]), crc
 
 
 def decode(data: bytes | memoryview, seq: int) -> Record:
@@ -131,6 +134,6 @@ def decode(data: bytes | memoryview, seq: int) -> Record:
     _, crc, version, kind, flags, log, previous, _, term, end = _HEADER.unpack_from(view)
     if crc32c(view[_CHECKED_FROM:]) != crc:
         raise ShardDamaged(seq, "its checksum is wrong")
-    if version != VERSION:
+    if not 1 <= version <= VERSION:
         raise ShardDamaged(seq, f"it is of version {version}; use a later Penstock")
     return Record(RecordKind(kind), flags, log, term, previous, crc, end, view[HEADER_BYTES:])

@@ -7,6 +7,8 @@ many nodes try.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -21,10 +23,13 @@ from penstock.cluster.nats_connection import (
     message_of,
 )
 from penstock.cluster.placement import ClusterState
+from penstock.cluster.records import VERSION
 from penstock.errors import Unavailable
+from penstock.randomness import own_random
 
 _EXPECTED_OF_SUBJECT = "Nats-Expected-Last-Subject-Sequence"
 _ATTEMPTS = 50
+_PAUSE_S_MAX = 0.2
 
 
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +41,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     kafka: str = ""
     """The same for Kafka."""
     version: str = ""
-    record_version: int = 1
+    record_version: int = VERSION
     """The latest version of records that it reads."""
     beat: int = 0
     owns: list[int] = []
@@ -58,6 +63,7 @@ class Registry:
         self.stream = f"{cluster}-registry"
         self.prefix = f"{cluster}.registry"
         self.changed_subject = f"{cluster}.changed"
+        self._changing = threading.Lock()
 
     def create(self, replicas: int) -> None:
         create_stream(
@@ -125,7 +131,13 @@ class Registry:
 
     def change(self, how: Callable[[ClusterState], ClusterState | None]) -> ClusterState | None:
         """Change the state, and tell all nodes; None if there is nothing to change."""
-        for _ in range(_ATTEMPTS):
+        with self._changing:  # threads of one node need not race each other
+            return self._change(how)
+
+    def _change(self, how: Callable[[ClusterState], ClusterState | None]) -> ClusterState | None:
+        for attempt in range(_ATTEMPTS):
+            if attempt:  # a change is refused at once while another one is being committed
+                time.sleep(own_random.uniform(0, min(0.005 * 2**attempt, _PAUSE_S_MAX)))
             value = self.get("state")
             state = ClusterState()
             if value.revision:

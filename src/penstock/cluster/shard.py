@@ -14,6 +14,7 @@ from penstock.broker.broker import Broker, BrokerConfig
 from penstock.clock import SystemClock
 from penstock.cluster.engine import ShardEngine
 from penstock.cluster.jetstream import JetStreamShard, ShardSender
+from penstock.cluster.records import VERSION
 from penstock.cluster.replica import Replica
 from penstock.cluster.takeover import take_over
 from penstock.errors import LogError, NotInCluster, PenstockError, ShardLost, Unavailable
@@ -66,6 +67,7 @@ class OwnedShard:
         answer_bytes_max: int,
         aside: ThreadPoolExecutor,
         on_lost: Callable[[OwnedShard], None],
+        record_version: int = VERSION,
     ) -> None:
         """Take it over. The replica's lock is released if that fails."""
         self.number = stream.shard
@@ -74,7 +76,7 @@ class OwnedShard:
         self._files = aside
         self._used_bytes = self._used_at = self._kept_house_at = 0
         try:
-            self.writer = take_over(stream, replica, node)
+            self.writer = take_over(stream, replica, node, record_version)
             self.writer.is_full = self._is_full
             self._measure()
             self._sender = ShardSender(stream, self.writer)

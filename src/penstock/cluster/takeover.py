@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from typing import Protocol
 
-from penstock.cluster.records import Draft, RecordKind, decode, encode
+from penstock.cluster.records import VERSION, Draft, RecordKind, decode, encode
 from penstock.cluster.replica import Replica
 from penstock.cluster.writer import ShardWriter
 from penstock.errors import CacheDamaged, ShardDamaged, ShardLost
@@ -54,7 +54,9 @@ class ShardStream(Protocol):
         ...
 
 
-def take_over(stream: ShardStream, replica: Replica, node: str) -> ShardWriter:
+def take_over(
+    stream: ShardStream, replica: Replica, node: str, version: int = VERSION
+) -> ShardWriter:
     """Own a shard. The replica is then what was committed before, and nothing else.
 
     Raises ShardLost if another node was quicker, ShardDamaged if the stream cannot be believed.
@@ -63,7 +65,7 @@ def take_over(stream: ShardStream, replica: Replica, node: str) -> ShardWriter:
         # In this order: a term that comes in between lets the append below be refused.
         last = stream.last_seq()
         term = 1 + max(_term_of(stream.last_term()), replica.fold.term)
-        data, crc = encode(Draft(RecordKind.TERM, 0, [node.encode()]), term, 0)
+        data, crc = encode(Draft(RecordKind.TERM, 0, [node.encode()]), term, 0, version)
         seq = stream.begin_term(data, last)
         if seq is not None:
             break
@@ -72,7 +74,7 @@ def take_over(stream: ShardStream, replica: Replica, node: str) -> ShardWriter:
     follow(stream, replica, seq, whole=True)
     if replica.fold.term != term:
         raise ShardLost(stream.shard, "another node took it over meanwhile")
-    return ShardWriter(stream.shard, term, seq, crc, stream.record_bytes)
+    return ShardWriter(stream.shard, term, seq, crc, stream.record_bytes, version)
 
 
 def follow(stream: ShardStream, replica: Replica, last_seq: int, *, whole: bool = False) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from penstock.cluster.records import MORE, Draft, RecordKind, encode
+from penstock.cluster.records import MORE, VERSION, Draft, RecordKind, encode
 from penstock.errors import DiskFull, LogError, ShardLost, Unavailable
 from penstock.log.base import DONE
 from penstock.record.writing import Buffer
@@ -30,10 +30,10 @@ WINDOW_BYTES = 16 << 20
 WINDOW_RECORDS = 256
 RECORD_BYTES = 512 << 10
 """Frames of one log that wait are joined up to this length."""
-HELD_BEHIND = 1
-HELD_BYTES_MAX = 32 << 10
-"""The last record that waits is held back while so many are under way, until it has this length:
-more frames of its log may join it, and a record costs the servers as much as many frames do."""
+HELD_BYTES_MAX = 256 << 10
+"""The last record that waits is held back until it is half as long as all that is under way, but
+not beyond this length: more frames of its log may join it, and a record costs the servers as much
+as many frames do. So many callers share a few records, and none waits for two of them in turn."""
 WAITING_BYTES_MAX = 64 << 20
 """That wait to be sent; who would add more is told to come again."""
 _OF_NAMES = (RecordKind.CREATED, RecordKind.REMOVED, RecordKind.RENAMED)
@@ -79,7 +79,13 @@ class ShardWriter:
     """Any thread may append. One at a time sends, and tells of confirmations."""
 
     def __init__(
-        self, shard: int, term: int, last_seq: int, last_crc: int, record_bytes: int = RECORD_BYTES
+        self,
+        shard: int,
+        term: int,
+        last_seq: int,
+        last_crc: int,
+        record_bytes: int = RECORD_BYTES,
+        version: int = VERSION,
     ) -> None:
         """`last_seq`, `last_crc`: of the term record with which this owner began."""
         self.shard = shard
@@ -96,6 +102,7 @@ class ShardWriter:
         """Whose commit was told to who appended it, and which is not the first part of a frame."""
         self._sent_seq, self._sent_crc = last_seq, last_crc
         self._record_bytes = record_bytes
+        self._version = version
         self._lock = threading.Lock()
         self._waiting: deque[_Waiting] = deque()
         self._under_way: deque[_Waiting] = deque()
@@ -141,14 +148,14 @@ class ShardWriter:
             ):
                 last.parts += draft.parts
                 last.end = draft.end
-                was_held = last.size_bytes < HELD_BYTES_MAX
                 last.size_bytes += size_bytes
                 last.then = then
-                entry, is_work = last, was_held and last.size_bytes >= HELD_BYTES_MAX
+                entry = last
             else:
                 entry = _Waiting(draft, size_bytes, then)
                 self._waiting.append(entry)
-                is_work = len(self._waiting) <= 2  # the one before may have been held
+            # Two: the one before may have been held. More: somebody was told already.
+            is_work = len(self._waiting) <= 2 and not self._is_held(self._under_way_bytes)
         if is_work:
             self.on_work()
         return entry.future
@@ -212,13 +219,13 @@ class ShardWriter:
     def next_records(self) -> list[Outgoing]:
         """What may be sent now, in the order in which it has to be."""
         found: list[Outgoing] = []
-        holds = len(self._under_way) >= HELD_BEHIND
+        under_way_bytes = self._under_way_bytes
         while True:
             with self._lock:
                 if (
                     self.failure is not None
                     or not self._waiting
-                    or (holds and self._is_held())
+                    or self._is_held(under_way_bytes)
                     or len(self._under_way) >= WINDOW_RECORDS
                     or self._under_way_bytes >= WINDOW_BYTES
                 ):
@@ -229,18 +236,19 @@ class ShardWriter:
                 self._under_way_bytes += entry.size_bytes
                 entry.seq = self._sent_seq = self._sent_seq + 1
             draft = Draft(entry.kind, entry.log, entry.parts, entry.flags, entry.end)
-            data, self._sent_crc = encode(draft, self.term, self._sent_crc)
+            data, self._sent_crc = encode(draft, self.term, self._sent_crc, self._version)
             entry.crc = self._sent_crc
             entry.parts = []
             found.append(Outgoing(entry.seq, entry.kind, entry.log, data))
 
-    def _is_held(self) -> bool:
-        """Whether what is next may still grow. The lock is held."""
+    def _is_held(self, under_way_bytes: int) -> bool:
+        """Whether what is next may still grow, and should. The lock is held."""
         entry = self._waiting[0]
         return (
-            len(self._waiting) == 1
-            and entry.kind is RecordKind.FRAMES
+            entry.size_bytes < under_way_bytes // 2
             and entry.size_bytes < HELD_BYTES_MAX
+            and len(self._waiting) == 1
+            and entry.kind is RecordKind.FRAMES
         )
 
     def acked(self, seq: int, stored_seq: int | None, problem: str = "") -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from penstock.cluster.local_nats import LocalNats, find_nats_server
+from penstock.cluster.local_nats import LocalNats, find_nats_server, free_ports
 from penstock.cluster.local_nodes import LocalCluster
 from penstock.errors import MissingExtra, Unavailable
 
@@ -45,3 +50,29 @@ def test_settings_that_nats_does_not_know_are_told(tmp_path: Path) -> None:
             nats.start_all()
     finally:
         nats.stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_nothing_is_left_running_however_it_is_ended(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    (port,) = free_ports(1)
+    options = ("--root", str(tmp_path), "--nodes", "1", "--port", str(port))
+    command = [sys.executable, "-m", "penstock", "cluster", "up", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as running:
+        children: set[int] = set()
+        try:
+            assert running.stderr is not None
+            assert any(b"connect to any of" in line for line in running.stderr)
+            listed = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text()
+            children = {int(child) for child in listed.split()}
+            assert len(children) == 4
+            running.send_signal(number)
+            assert running.wait(60) == 0
+            left = {child for child in children if Path(f"/proc/{child}").exists()}
+            assert not left
+        finally:
+            running.kill()
+            for child in children:
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from penstock.cluster.jetstream import JetStreamShard, ShardReader, StreamLimits
+from penstock.cluster.jetstream import JetStreamShard, StreamLimits
 from penstock.cluster.local_nats import LocalNats, find_nats_server
 from penstock.cluster.nats_connection import NatsConnection, NatsOptions
+from penstock.cluster.shard_reader import ShardReader
 from penstock.errors import MissingExtra, StoreDamaged, Unavailable
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,9 +54,36 @@ def test_a_long_stream_is_read_whole_and_at_once(stream: JetStreamShard) -> None
         stream.nats.request(f"{stream.prefix}.{number % 3}", b"record %d" % number, {})
     for last in (499, 500, 501, records):
         assert [seq for seq, _ in stream.read(1, last)] == [*range(1, last + 1)]
-    reader = ShardReader(stream, 1)
+    reader = ShardReader(stream.nats, stream.stream, 1)
     seqs = [seq for _ in range(3) for seq, _ in reader.fetch(2.0)]
     assert seqs == [*range(1, records + 1)]
+    reader.close()
+
+
+def test_a_reader_to_which_records_came_singly_waits_as_quietly_as_any(
+    stream: JetStreamShard,
+) -> None:
+    """Each left a request behind, and its end was taken for that of the next one: for ever."""
+    reader = ShardReader(stream.nats, stream.stream, 1)
+    for number in range(1, 31):
+        stream.nats.request(f"{stream.prefix}.1", b"record %d" % number, {})
+        assert [seq for seq, _ in reader.fetch(1.0)] == [number]
+    sent = stream.nats.client.stats["out_msgs"]
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        assert reader.fetch(1.0) == []
+    assert stream.nats.client.stats["out_msgs"] - sent <= 10
+    stream.nats.request(f"{stream.prefix}.1", b"the next one", {})
+    assert [seq for seq, _ in reader.fetch(5.0)] == [31]
+    reader.close()
+
+
+def test_a_reader_that_waits_can_be_woken(stream: JetStreamShard) -> None:
+    reader = ShardReader(stream.nats, stream.stream, 1)
+    threading.Timer(0.2, reader.wake).start()
+    began = time.monotonic()
+    assert reader.fetch(60.0) == []
+    assert time.monotonic() - began < 30
     reader.close()
 
 
@@ -97,7 +126,7 @@ def test_no_reader_passes_it_over(nats: LocalNats, stream: JetStreamShard) -> No
     for server in range(3):
         nats.start(server)
     nats.wait_ready(WAIT_S)
-    reader = ShardReader(stream, 1)
+    reader = ShardReader(stream.nats, stream.stream, 1)
 
     def fails() -> None:
         with pytest.raises(StoreDamaged):

@@ -14,6 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from penstock.cluster.nats_connection import OLDEST
 from penstock.configuration import known_names as setting_names
 from penstock.configuration import load, variable
 
@@ -143,6 +144,49 @@ def check_chart(helm: Helm, *, in_cluster: bool) -> None:
     assert of_kind(found, "ServiceMonitor")
 
 
+def environment(found: list[dict[str, Any]]) -> dict[str, str]:
+    (workload,) = of_kind(found, "StatefulSet")
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each.get("value", "") for each in container["env"]}
+
+
+def check_nats(helm: Helm) -> None:
+    """The servers are where their chart puts them, and nobody but the nodes gets at them."""
+    for release, name in (("shop", "shop-nats"), ("nats-shop", "nats-shop")):
+        found = documents(helm("template", release, *KEYS).stdout)
+        settings = environment(found)
+        assert settings["PENSTOCK_CLUSTER"] == f"nats://{name}:4222"
+        monitors = settings["PENSTOCK_CLUSTER_MONITORS"].split(",")
+        assert monitors == [f"http://{name}-{n}.{name}-headless:8222" for n in range(3)]
+        of_servers, of_nodes = (
+            next(
+                each["spec"]
+                for each in of_kind(found, "NetworkPolicy")
+                if each["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/name"] == which
+            )
+            for which in ("nats", "penstock")
+        )
+        among_them, by_nodes = of_servers["ingress"]
+        assert among_them["from"] == [{"podSelector": of_servers["podSelector"]}]
+        assert by_nodes["from"] == [{"podSelector": of_nodes["podSelector"]}]
+        assert [port["port"] for port in by_nodes["ports"]] == [4222, 8222]
+    own = ("nats.enabled=false", "cluster.servers=nats://a:4222", "cluster.monitors=http://a:8222")
+    secrets = ("cluster.credentialsSecret=who", "cluster.tlsSecret=ca")
+    done = helm("template", "shop", *KEYS, *(w for each in own + secrets for w in ("--set", each)))
+    assert done.returncode == 0, done.stderr
+    found = documents(done.stdout)
+    check(found, in_cluster=True)
+    check_schemas(found)
+    assert len(of_kind(found, "NetworkPolicy")) == 1
+    (workload,) = of_kind(found, "StatefulSet")
+    pod = workload["spec"]["template"]["spec"]
+    named = {v["name"]: v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+    paths = {m["mountPath"]: named.get(m["name"]) for m in pod["containers"][0]["volumeMounts"]}
+    settings = environment(found)
+    assert paths[os.path.dirname(settings["PENSTOCK_CLUSTER_CREDENTIALS"])] == "who"
+    assert paths[os.path.dirname(settings["PENSTOCK_CLUSTER_TLS_CA"])] == "ca"
+
+
 def check_lint(helm: Helm) -> None:
     linted = helm("lint", "--strict", *KEYS)
     assert linted.returncode == 0, linted.stdout
@@ -154,6 +198,10 @@ def check_lint(helm: Helm) -> None:
 @pytest.mark.parametrize("in_cluster", [True, False])
 def test_the_chart_renders(helm: Helm, in_cluster: bool) -> None:
     check_chart(helm, in_cluster=in_cluster)
+
+
+def test_the_chart_finds_nats_and_guards_it(helm: Helm) -> None:
+    check_nats(helm)
 
 
 def test_the_chart_is_linted_and_wants_a_key(helm: Helm) -> None:
@@ -177,8 +225,18 @@ def test_the_chart_renders_with_a_helm_built_here(tmp_path: Path) -> None:
         pytest.skip(f"helm cannot be built: {built.stderr[-500:]}")
     helm = Helm(str(tmp_path / "helm"), tmp_path)
     check_lint(helm)
+    check_nats(helm)
     for in_cluster in (True, False):
         check_chart(helm, in_cluster=in_cluster)
+
+
+def test_nats_is_of_a_version_that_is_taken() -> None:
+    """Since 2.12 the chart has the version of the server that it installs."""
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    (nats,) = about["dependencies"]
+    oldest = re.fullmatch(r"\^(\d+)\.(\d+)\.\d+", nats["version"])
+    assert oldest
+    assert tuple(map(int, oldest.groups())) >= OLDEST
 
 
 def test_nats_is_told_to_sync() -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from penstock.cluster.placement import ClusterMembers, ClusterState, Owner, assign, shard_of
+from penstock.cluster.placement import (
+    ClusterMembers,
+    ClusterState,
+    Owner,
+    assign,
+    record_version,
+    shard_of,
+)
 
 NODES = ["a", "b", "c"]
 
@@ -86,3 +93,10 @@ def test_a_node_that_is_drained_hands_over_at_once() -> None:
     members = seen("a", "b")
     owned = ClusterState(owners={0: Owner("a", "http://a")}, draining=["a"])
     assert members.decide(owned, [0], 1.0).hand_over == {0: "b"}
+
+
+def test_records_are_of_a_version_that_all_members_read() -> None:
+    assert record_version(1, [2, 1, 3]) == 1
+    assert record_version(1, [2, 2, 3]) == 2
+    assert record_version(2, [1, 3]) == 2  # such records are stored: it does not go back
+    assert record_version(2, []) == 2

@@ -12,7 +12,7 @@ from penstock.clock import ManualClock
 from penstock.cluster.engine import ShardEngine
 from penstock.cluster.memory_stream import MemoryStream
 from penstock.cluster.position import read_position
-from penstock.cluster.records import Draft, RecordKind, decode
+from penstock.cluster.records import VERSION, Draft, RecordKind, decode, encode
 from penstock.cluster.replica import Replica
 from penstock.cluster.takeover import follow, take_over
 from penstock.cluster.writer import HELD_BYTES_MAX, WAITING_BYTES_MAX, ShardWriter
@@ -141,6 +141,15 @@ def test_a_record_that_is_missing_or_changed_stops_a_takeover(
         Owner(stream, "/c")
 
 
+def test_a_record_of_a_later_version_is_not_guessed_at(stream: MemoryStream) -> None:
+    later = VERSION + 1
+    take_over(stream, replica_in("/a", stream, MemoryFiles()), "a", VERSION).fail(ShardLost(0, ""))
+    data, _ = encode(Draft(RecordKind.TERM, 0, [b"b"]), 2, 0, later)
+    stream._store(data)
+    with pytest.raises(ShardDamaged, match=f"version {later}; use a later Penstock"):
+        take_over(stream, replica_in("/b", stream, MemoryFiles()), "c")
+
+
 def test_a_stream_that_lost_its_end_is_not_believed(stream: MemoryStream, owner: Owner) -> None:
     owner.engine.save()
     owner.drop()
@@ -192,26 +201,51 @@ def test_an_answer_waits_for_all_that_was_appended() -> None:
     assert waiting.barrier().done()
 
 
+def appended(writer: ShardWriter, size_bytes: int, log: int = 1) -> list[int]:
+    """The numbers of what is sent then."""
+    writer.append(Draft(RecordKind.FRAMES, log, [bytes(size_bytes)]), size_bytes)
+    return [record.seq for record in writer.next_records()]
+
+
 def test_short_records_wait_for_the_one_under_way_and_become_one() -> None:
     patient = ShardWriter(0, 1, 10, 0)
+    assert appended(patient, 1000) == [11]
     for _ in range(3):
-        future = patient.append(Draft(RecordKind.FRAMES, 1, [b"x"]), 1)
-        assert [record.seq for record in patient.next_records()] in ([11], [])
+        assert appended(patient, 100) == []
+    future = patient.barrier()
     patient.acked(11, 11)
     assert [record.seq for record in patient.next_records()] == [12]
     patient.acked(12, 12)
     assert future.done()
 
 
+def test_what_waits_is_sent_once_it_is_half_as_long_as_what_is_under_way() -> None:
+    patient = ShardWriter(0, 1, 10, 0)
+    told = []
+    patient.on_work = lambda: told.append(patient.under_way)
+    assert appended(patient, 1000) == [11]
+    assert appended(patient, 400) == []
+    assert len(told) == 1  # nothing can be sent: nobody is told
+    assert appended(patient, 100) == [12]
+    assert len(told) == 2
+    assert appended(patient, 700) == []
+    patient.acked(11, 11)  # less is under way
+    assert [record.seq for record in patient.next_records()] == [13]
+
+
+def test_what_is_long_enough_waits_for_none() -> None:
+    patient = ShardWriter(0, 1, 10, 0)
+    for seq in range(11, 16):
+        assert appended(patient, HELD_BYTES_MAX) == [seq]
+    assert appended(patient, HELD_BYTES_MAX - 1) == []
+
+
 def test_a_record_that_cannot_grow_waits_for_none() -> None:
     patient = ShardWriter(0, 1, 10, 0)
-    sent = []
-    for log in (1, 2, 3):
-        patient.append(Draft(RecordKind.FRAMES, log, [b"x"]), 1)
-        sent += [record.log for record in patient.next_records()]
-    assert sent == [1, 2]
-    patient.append(Draft(RecordKind.FRAMES, 3, [b"x"]), HELD_BYTES_MAX)
-    assert [record.log for record in patient.next_records()] == [3]
+    assert appended(patient, 1000, log=1) == [11]
+    assert appended(patient, 1, log=2) == []
+    assert appended(patient, 1, log=3) == [12]
+    assert appended(patient, HELD_BYTES_MAX, log=3) == [13]
 
 
 def test_what_waits_is_bounded() -> None:
