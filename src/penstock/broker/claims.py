@@ -31,15 +31,18 @@ class Claims:
     def claim(self, names: Callable[[], list[TopicName]]) -> Iterator[None]:
         """Nobody else opens, changes or deletes these topics before the end of the block. Who holds
         a claim may make one on the dead letters of a topic, and no other."""
-        with self._released:
-            claimed = self.wait_for(names)
-            self._owners.update(dict.fromkeys(claimed, threading.get_ident()))
-        try:
+        me = threading.get_ident()
+        claimed: list[TopicName] = []
+        try:  # from here on, so that a Ctrl-C leaves no claim behind
+            with self._released:
+                claimed = self.wait_for(names)
+                self._owners.update(dict.fromkeys(claimed, me))
             yield
         finally:
             with self._released:
                 for name in claimed:
-                    del self._owners[name]
+                    if self._owners.get(name) == me:
+                        del self._owners[name]
                 self._released.notify_all()
 
     def wait_for(self, names: Callable[[], list[TopicName]]) -> list[TopicName]:
