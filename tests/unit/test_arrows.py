@@ -294,3 +294,11 @@ def test_every_room_is_described() -> None:
     page = (SRC.parent / "docs" / "contributing.md").read_text("utf-8")
     rooms = [path.name for path in (SRC / "penstock").iterdir() if (path / "__init__.py").exists()]
     assert [room for room in rooms if f"`src/penstock/{room}/`" not in page] == []
+
+
+def test_every_room_has_a_page() -> None:
+    """What its modules do is told in docs/internals/."""
+    pages = (SRC.parent / "docs" / "internals").glob("*.md")
+    told = "".join(page.read_text("utf-8") for page in pages)
+    rooms = [path.name for path in (SRC / "penstock").iterdir() if (path / "__init__.py").exists()]
+    assert [room for room in rooms if f"{room}/" not in told] == []

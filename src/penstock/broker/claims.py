@@ -7,10 +7,16 @@ it and lets go of the broker's lock meanwhile, so that calls about other topics 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeAlias
 
 from penstock.model.names import TopicName
+
+Claim: TypeAlias = list[int]
+"""The thread that makes it. It ends when the list is emptied: a single step, so that no Ctrl-C
+leaves half of a claim behind."""
+
+_LOOK_EVERY_S = 0.5  # whoever ended a claim may have been interrupted before it told of that
 
 
 class Claims:
@@ -18,41 +24,41 @@ class Claims:
         """`lock` is the broker's. Who waits here lets go of it."""
         # Taken as it is, not by way of the condition, which a Ctrl-C could leave locked for ever.
         self._lock = lock
-        self._released = threading.Condition(lock)
-        self._owners: dict[TopicName, int] = {}
+        self._ended = threading.Condition(lock)
+        self._claims: dict[TopicName, Claim] = {}
 
-    def are_mine(self, name: TopicName) -> bool:
+    def is_mine(self, name: TopicName) -> bool:
         """Whether this thread is opening a topic. The lock is held."""
-        return self._owners.get(name) == threading.get_ident()
+        return threading.get_ident() in self._claims.get(name, ())
 
     def names(self) -> list[TopicName]:
         """The topics that somebody claims. The lock is held."""
-        return list(self._owners)
+        return [name for name, claim in self._claims.items() if claim]
 
-    @contextmanager
-    def claim(self, names: Callable[[], list[TopicName]]) -> Iterator[None]:
-        """Nobody else opens, changes or deletes these topics before the end of the block. Who holds
-        a claim may make one on the dead letters of a topic, and no other."""
-        claimed: list[TopicName] = []
-        try:
-            with self._lock:
-                claimed = self.wait_for(names)
-                self._owners.update(dict.fromkeys(claimed, threading.get_ident()))
-            yield
-        finally:
-            with self._lock:
-                for name in filter(self.are_mine, claimed):
-                    del self._owners[name]
-                self._released.notify_all()
+    def take(self, names: Callable[[], list[TopicName]], claim: Claim) -> list[TopicName]:
+        """Claim topics once nobody else does: nobody opens, changes or deletes them before the
+        claim is emptied. Who has one may make another on the dead letters of a topic, and no
+        more."""
+        with self._lock:
+            claimed = self.wait_for(names)
+            for name in claimed:
+                self._claims[name] = claim
+        return claimed
+
+    def tell(self) -> None:
+        """A claim ended."""
+        with self._lock:
+            self._claims = {name: claim for name, claim in self._claims.items() if claim}
+            self._ended.notify_all()
 
     def wait_for(self, names: Callable[[], list[TopicName]]) -> list[TopicName]:
         """Until nobody claims these topics, which may be others by then. The lock is held, and is
         held again when this returns."""
-        while not self._owners.keys().isdisjoint(wanted := names()):
-            self._released.wait()
-        return wanted
+        while any(self._claims.get(name) for name in names()):
+            self._ended.wait(_LOOK_EVERY_S)
+        return names()
 
     def wait_for_all(self) -> None:
         """Until there are no claims. The lock is held."""
-        while self._owners:
-            self._released.wait()
+        while any(self._claims.values()):
+            self._ended.wait(_LOOK_EVERY_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 
 from penstock.broker.alarms import alarms_of
@@ -24,13 +25,19 @@ class LookCalls(PublishCalls):
         topic = self._topics.get(name)
         if topic is not None:
             return topic_stats(self, topic)
-        with self._claimed(name):  # so that nobody else opens it meanwhile
+        self._check_not_opening(name)
+        claim = [threading.get_ident()]
+        try:  # nobody else opens it meanwhile
+            self._claims.take(lambda: [name], claim)
             with self._lock:
                 settings = self.settings(name)
                 topic = self._topics.get(name)
                 resting = None if topic is not None else self._resting_stats.of(name)
             if topic is None:
                 return resting or self._take_stats(name, settings)
+        finally:
+            claim.clear()
+            self._claims.tell()
         return topic_stats(self, topic)
 
     def alarms(self, topic: Topic) -> list[Alarm]:

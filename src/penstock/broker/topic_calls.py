@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+import threading
+from collections.abc import Iterable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -206,25 +207,25 @@ class TopicCalls(BrokerPart):
 
     def _open_known(self, name: TopicName) -> Topic | None:
         """A topic that is there, opened if it is not; None if there is none."""
-        with self._claimed(name, self._with_dead_letters):
+        self._check_not_opening(name)
+        claim = [threading.get_ident()]
+        try:  # plainly: a Ctrl-C within a context manager would leave the claim
+            claimed = self._claims.take(partial(self._with_dead_letters, name), claim)
             if name not in self._topics:
-                for each in reversed(self._with_dead_letters(name)):
+                for each in reversed(claimed):
                     self._open(each)  # the dead letters first: they are looked for under our locks
             with self._lock:
                 self._check_open()
                 return self._topics.get(name)
+        finally:
+            claim.clear()
+            self._claims.tell()
 
-    @contextmanager
-    def _claimed(
-        self, name: TopicName, names: Callable[[TopicName], list[TopicName]] = lambda name: [name]
-    ) -> Iterator[None]:
-        """Nobody else opens, changes or deletes a topic meanwhile, or those that belong to it.
-        Raises TopicNotFound if this thread is opening it: it is not there yet."""
+    def _check_not_opening(self, name: TopicName) -> None:
+        """Raise TopicNotFound if this thread is opening a topic: it is not there yet."""
         with self._lock:
-            if self._claims.are_mine(name):
+            if self._claims.is_mine(name):
                 raise self._catalog.not_found(name)
-        with self._claims.claim(partial(names, name)):
-            yield
 
     def _with_dead_letters(self, name: TopicName) -> list[TopicName]:
         """A topic, that of its dead letters if there is one, and so on."""
