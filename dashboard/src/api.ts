@@ -16,6 +16,7 @@ export class Problem extends Error {
 
 export async function ask<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
   const sent = method === "GET" || method === "DELETE" ? undefined : JSON.stringify(body ?? {});
+  const asker = session.value;
   let answer: Response;
   try {
     answer = await fetch(path, {
@@ -39,7 +40,8 @@ export async function ask<T>(method: string, path: string, body?: unknown, signa
   }
   if (!answer.ok) {
     const said = data as { code?: string; detail?: string };
-    if (answer.status === 401 && path !== "v1/session") session.value = null;
+    // Not if somebody has logged in since it was asked.
+    if (answer.status === 401 && path !== "v1/session" && session.value === asker) session.value = null;
     throw new Problem(answer.status, said.code ?? "unknown", said.detail ?? `The server answered ${answer.status}.`);
   }
   return data as T;

@@ -35,7 +35,8 @@ function connect(): void {
     if (socket !== own) return;
     socket = null;
     connected.value = false;
-    if (event.code === 4401) void get("v1/session").catch(() => (session.value = null));
+    const asker = session.value;
+    if (event.code === 4401) void get("v1/session").catch(() => session.value === asker && (session.value = null));
     failures += 1;
     retry = setTimeout(connect, Math.min(10_000, 250 * 2 ** Math.min(failures, 6)));
   };

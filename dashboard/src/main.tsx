@@ -76,7 +76,7 @@ function App() {
   }, [place]);
   if (unreachable.value) return <main class="login"><Failed problem={unreachable.value} /></main>;
   if (session.value === undefined) return null;
-  if (session.value === null) return <><Login /><Toasts /></>;
+  if (session.value === null) return <><Login /><Dialogs /><Toasts /></>;
   return <><Frame><Screen key={`${place} ${turn.value}`} /></Frame><Dialogs /><Toasts /></>;
 }
 

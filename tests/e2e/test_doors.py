@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -37,12 +38,20 @@ def examples() -> Iterator[str]:
         server.shutdown()
 
 
+def _late(route: Any) -> None:
+    answer = route.fetch()
+    if route.request.method == "POST":
+        time.sleep(3)
+    route.fulfill(response=answer)
+
+
 def test_the_first_key_is_for_an_admin_who_stays_logged_in(
     open_page: Callable[..., Any], tmp_path: Path
 ) -> None:
     """One that only looks would lock everybody out."""
     with ServerProcess(tmp_path) as server:
         page = open_page(f"{server.url}/#/keys")
+        page.route("**/v1/keys", _late)  # by then all else was told that it needs a key
         button(page, "New key").click()
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_label("Role")).to_have_value("admin")

@@ -36,7 +36,7 @@ function create(made: () => void): void {
       let token = "";
       const ok = await doing(async () => {
         token = (await post<ApiKey>("v1/keys", { name: form.name, role: form.role, namespace: form.namespace || null })).token!;
-        if (session.value && !session.value.keys && form.role === "admin") session.value = await post("v1/session", { key: token });
+        if (first && form.role === "admin") session.value = await post("v1/session", { key: token });
         made();
       });
       if (ok) setTimeout(() => showSecret(token, "key"));
