@@ -17,9 +17,9 @@ from penstock.server.grpc.descriptors import PACKAGE, message, pool
 class Client:
     """Stubs for all methods, made from the descriptors."""
 
-    def __init__(self, port: int, token: str | None = None) -> None:
+    def __init__(self, port: int, token: str | None = None, metadata: Any = ()) -> None:
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}")
-        self._metadata = (("authorization", f"Bearer {token}"),) if token else None
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else metadata
 
     def __call__(self, name: str, request: Any, package: str = PACKAGE, **more: Any) -> Any:
         service, _, method_name = name.partition(".")

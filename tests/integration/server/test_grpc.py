@@ -328,6 +328,8 @@ def test_a_key_is_needed_and_good_for_what_its_role_is(broker: Broker) -> None:
         port = server.server.grpc.port  # type: ignore[union-attr]
         Client(port, admin).ask("create_topic", namespace="eu", topic="orders")
         assert Client(port, producer).publish(b"a", namespace="eu").runs[0].count == 1
+        bare = Client(port, metadata=(("x-api-key", producer),))
+        assert bare.publish(b"b", namespace="eu").runs[0].count == 1
         for token, code in ((None, "UNAUTHENTICATED"), ("psk_wrong", "UNAUTHENTICATED")):
             refused, _ = code_of(lambda token=token: Client(port, token).receive())
             assert refused == grpc.StatusCode[code]

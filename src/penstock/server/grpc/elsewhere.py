@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.cluster.registry import NodeInfo
 
 _FORWARDED = "penstock-forwarded"
-_SENT_ON = ("authorization",)
+_SENT_ON = ("authorization", "x-api-key")
 _KEEPALIVE_MS = 30_000
 
 _Ask = message("AskRequest")

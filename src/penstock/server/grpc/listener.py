@@ -22,6 +22,7 @@ from penstock.server.grpc.problems import abort, told
 from penstock.server.grpc.reflection import reflect
 from penstock.server.grpc.requests import decode_request, decode_requests
 from penstock.server.grpc.standard import health_check, health_watch
+from penstock.server.http.heads import token_of
 from penstock.server.open_files import connections_below_limit, connections_of_other_port
 
 _STREAMS_MAX = 1000
@@ -198,12 +199,12 @@ class GrpcListener:
     def _let_in(self, context: Any) -> GrpcCall:
         gate = self._door.gate
         gate.arrive(_address(context.peer()))
-        token = None
-        for name, value in context.invocation_metadata() or ():
-            if name == "authorization":
-                scheme, _, secret = str(value).partition(" ")
-                token = secret.strip() if scheme.lower() == "bearer" else ""
-        return GrpcCall(self._door, gate.identify(token), context)
+        headers = {
+            name.encode(): value.encode("latin-1", "replace")
+            for name, value in context.invocation_metadata() or ()
+            if isinstance(value, str)
+        }
+        return GrpcCall(self._door, gate.identify(token_of(headers)), context)
 
 
 async def _publish_stream(call: GrpcCall, requests: AsyncIterator[Any]) -> None:
