@@ -17,8 +17,23 @@ BROKER_BUGS = [
     Bug(
         "a decision that was interrupted is believed by half",
         "broker/ledgered_partition.py",
-        "            self._in_doubt = True\n            self._fold_again()\n",
-        "            pass\n",
+        "        for _ in range(_INTERRUPTS_MAX):",
+        "        self._in_doubt = False\n        for _ in ():",
+        INTERRUPTED,
+    ),
+    Bug(
+        "after an interrupt, letters do not count that the ledger does not know of",
+        "broker/ledgered_partition.py",
+        "        self._believe_letters_since([] if image is None else image.letters_known)\n",
+        "",
+        INTERRUPTED,
+    ),
+    Bug(
+        "a transaction that was interrupted once it was stored forgets where",
+        "broker/transactions.py",
+        "            if was_appended(done, topic):\n                self._committed(done, 0)\n",
+        "            if partition.transaction_stored == number:\n"
+        "                self._committed(done, 0)\n",
         INTERRUPTED,
     ),
     Bug(
@@ -261,6 +276,8 @@ BROKER_BUGS = [
         """\
         self.log.ordered()  # most of it now, so that nobody has to wait for it below
         with self.lock:
+            if self._in_doubt:
+                self._fold_again()
             letters_known = self._letters_in_doubt
             if letters_known is None:
                 letters_known = self._letters.ends()
@@ -274,6 +291,8 @@ BROKER_BUGS = [
 """,
         """\
         with self.lock:
+            if self._in_doubt:
+                self._fold_again()
             letters_known = self._letters_in_doubt
             if letters_known is None:
                 letters_known = self._letters.ends()

@@ -49,6 +49,7 @@ CHECKPOINT_LOG_BYTES = 256 << 20
 CHECKPOINT_FRAMES = 100_000  # of the log: a restart looks at each
 SHORT_LEDGER_BYTES = 32 << 10  # no more, and so few frames, are read as quickly as a checkpoint
 SHORT_FRAMES = 100
+_INTERRUPTS_MAX = 1000
 CHECKPOINT_LOOK_FRAMES = 16  # appended between two looks at whether a checkpoint is due
 _EVENTS, _CHECKPOINT, _GROUP_DELETED, _SETTLED = b"\x00", b"\x01", b"\x02", b"\x03"
 
@@ -185,8 +186,12 @@ class LedgeredPartition:
         with self.lock:
             if group not in self.queues:
                 return False
-            self.journal.append(_GROUP_DELETED + group.encode())
-            del self.queues[group]
+            try:
+                self.journal.append(_GROUP_DELETED + group.encode())
+                del self.queues[group]
+            except BaseException as exc:
+                self._fold_if_interrupted(exc)
+                raise
             self.counters.delivered.forget(group)
             return True
 
@@ -252,6 +257,8 @@ class LedgeredPartition:
         """Write down the whole state, so that a restart is quick."""
         self.log.ordered()  # most of it now, so that nobody has to wait for it below
         with self.lock:
+            if self._in_doubt:
+                self._fold_again()
             letters_known = self._letters_in_doubt
             if letters_known is None:
                 letters_known = self._letters.ends()
@@ -321,19 +328,28 @@ class LedgeredPartition:
 
     def _fold_if_interrupted(self, exc: BaseException) -> None:
         """Unless nothing was stored, because that was refused: believe what is stored."""
-        if not isinstance(exc, PenstockError):
-            self._in_doubt = True
-            self._fold_again()
+        if isinstance(exc, PenstockError):
+            return
+        self._in_doubt = True
+        for _ in range(_INTERRUPTS_MAX):
+            try:
+                return self._fold_again()
+            except KeyboardInterrupt:  # whoever is impatient: the first one is raised in the end
+                continue
 
     def _fold_again(self) -> None:
-        """Begin the queues anew from the ledger. What interrupts this has it done by the next who
-        needs a queue."""
+        """Begin all groups anew from the ledger, and from the letters that it does not know of.
+        What fails here is done by the next who needs a queue."""
         now_ns, wall_us = self._clock.monotonic_ns(), self._clock.wall_ns() // 1000
-        states, _, settled, _ = self._fold_ledger()
-        for group, state in states.items():
-            self.queues[group] = GroupQueue(state, self._policy, now_ns, wall_us)
-            self._withhold(group)
+        states, image, settled, _ = self._fold_ledger()
+        self.queues = {
+            group: GroupQueue(state, self._policy, now_ns, wall_us)
+            for group, state in states.items()
+        }
         self.transaction_settled = settled
+        for group in self.queues:
+            self._withhold(group)
+        self._believe_letters_since([] if image is None else image.letters_known)
         self.traces.inherit(self.queues)
         self._in_doubt = False
 
@@ -368,16 +384,21 @@ class LedgeredPartition:
         """
         assert self._letters_in_doubt is not None
         all_last = self._letters.sync()
+        for group in self._believe_letters_since(self._letters_in_doubt):
+            self._renew(group)  # a lane may have them in its read-ahead
+        if all_last:
+            self._letters_in_doubt = None
+
+    def _believe_letters_since(self, ends: Sequence[int]) -> set[str]:
+        """Messages are done whose letters were stored, and are durable, since they ended there;
+        whose they were."""
         groups = set()
-        for origin in self._letters.since(self._letters_in_doubt):
+        for origin in self._letters.since(ends):
             if origin.partition == self.number and self._is_unsettled_dead_letter(origin):
                 done = Acked(origin.nonce, Offsets.one(origin.offset))
                 self.queues[origin.group].apply((done,))
                 groups.add(origin.group)
-        for group in groups:
-            self._renew(group)  # a lane may have them in its read-ahead
-        if all_last:
-            self._letters_in_doubt = None
+        return groups
 
     def _gone(self) -> Offsets:
         """Letters that were redriven or purged."""

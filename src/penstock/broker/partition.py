@@ -19,7 +19,7 @@ from penstock.broker.ledgered_partition import (
     LedgeredPartition,
 )
 from penstock.broker.settlement import SETTLED, Settlement
-from penstock.broker.withheld import LETTERS_GROUP, group_hash, sent_back_to
+from penstock.broker.withheld import LETTERS_GROUP, REDRIVEN, group_hash, sent_back_to
 from penstock.delivery import ledger
 from penstock.delivery.ledger import Acked, Leased
 from penstock.delivery.offsets import EMPTY, Offsets
@@ -75,11 +75,17 @@ class Partition(LedgeredPartition):
     def append_redriven(self, batch: Batch, group: str) -> Appended:
         """Append messages for one group alone: every other reader passes them over."""
         with self.lock:  # nobody receives one before the others know that it is not for them
-            appended = self.log.append(batch, sent_back_to(group))
-            first = appended.first_offset
-            self.redriven.add(group_hash(group), Offsets.run(first, first + len(batch)))
-            for other in self.queues:
-                self._withhold(other)
+            end = self.log.end
+            try:
+                appended = self.log.append(batch, sent_back_to(group))
+                first = appended.first_offset
+                self.redriven.add(group_hash(group), Offsets.run(first, first + len(batch)))
+                for other in self.queues:
+                    self._withhold(other)
+            except BaseException as exc:
+                self._note_frames(end, REDRIVEN)
+                self._fold_if_interrupted(exc)
+                raise
         self._note(batch, appended)
         return appended
 
@@ -110,9 +116,14 @@ class Partition(LedgeredPartition):
         with self._publish_lock:
             known = self.callers.find(call.caller, call.number)
             if known is None:
-                appended = self.log.append(batch, FrameProducer(-call.caller, call.number))
-                first = appended.first_offset
-                self.callers.record(call.caller, call.number, first, appended.ulid)
+                end = self.log.end
+                try:
+                    appended = self.log.append(batch, FrameProducer(-call.caller, call.number))
+                    first = appended.first_offset
+                    self.callers.record(call.caller, call.number, first, appended.ulid)
+                except BaseException:
+                    self._note_frames(end, -call.caller)
+                    raise
                 self.traces.appended(batch, appended, TraceKind.PUBLISHED)
                 self._note(batch, appended)
                 return appended
@@ -139,9 +150,10 @@ class Partition(LedgeredPartition):
 
     def _note_frames(self, end: int, producer_id: int) -> None:
         """An append was refused, or interrupted (Ctrl-C) when it was done, or not yet."""
-        for header in self.log.headers(end):
-            if header.producer_id == producer_id:
-                self._fold_frame(header)
+        if self.log.end > end:
+            for header in self.log.headers(end):
+                if header.producer_id == producer_id:
+                    self._fold_frame(header)
 
     def _note(self, batch: Batch, appended: Appended) -> None:
         """Messages were appended."""
@@ -394,8 +406,12 @@ class Partition(LedgeredPartition):
             queue = self.queue(LETTERS_GROUP)
             gone = Decision((Acked(0, letters),))
             durable = self._carry_out(LETTERS_GROUP, queue, gone)
-            for group in [group for group in self.queues if self._withhold(group)]:
-                self._renew(group)  # a lane may have them in its read-ahead
+            try:
+                for group in [group for group in self.queues if self._withhold(group)]:
+                    self._renew(group)  # a lane may have them in its read-ahead
+            except BaseException as exc:
+                self._fold_if_interrupted(exc)
+                raise
         if (on_settled := self.on_settled) is not None:
             on_settled()
         return durable

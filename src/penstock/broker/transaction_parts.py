@@ -92,7 +92,8 @@ def was_appended(done: PendingTransaction, topic: Topic) -> bool:
     partition = topic.partitions[part.partition]
     stored = partition.transaction_stored
     if stored == number:
-        done.placed[0] = _found(topic, part, number)
+        if not is_placed:
+            done.placed[0] = _found(topic, part, number)
         return True
     if stored < number:
         return False

@@ -376,7 +376,7 @@ class Transactions:
             if plan.is_synced:
                 partition.log.sync()
         finally:
-            if partition.transaction_stored == number:
+            if was_appended(done, topic):
                 self._committed(done, 0)
                 plan.messages.remember_dedup(done.placed)
                 self._done_in(done, part.topic)

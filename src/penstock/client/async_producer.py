@@ -156,6 +156,7 @@ class _Outbox:
                 self._errors.append(exc)
                 promised.durable.set_exception(exc)
             except BaseException as exc:
+                self._identity.renew()  # the batch is given up, whatever became of it
                 promised.durable.set_exception(exc)
                 raise
             else:

@@ -10,7 +10,7 @@ import dis
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
@@ -19,6 +19,12 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.broker.withheld import LETTERS_GROUP
+from penstock.errors import AlreadySettled, DiskFull
+from penstock.model.names import TopicName
+from penstock.model.transactions import StagedMessages, StagedTransaction
+from penstock.record.batch import Batch
+from penstock.record.schema import new_batch_ulid, ulid_text
 from tests.integration.broker.world import World
 
 SRC = str(Path(penstock.__file__).parent)
@@ -262,3 +268,141 @@ def interrupt(call: str, at: int, folder: Path) -> None:
     except BaseException as exc:
         exc.add_note(f"interrupted at moment {at} of {call}")
         raise
+
+
+# Where one interrupt meets another fault, or comes between two logs.
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "data")
+    world.ps.create_topic("jobs", partitions=1, visibility="10s")
+    yield world
+    world.close_all()
+
+
+def partition_of(world: World, topic: str = "jobs") -> Any:
+    return world.broker.topic(TopicName("default", topic)).partitions[0]
+
+
+def interrupted_in(world: World, group: str, topic: str = "jobs") -> None:
+    """Ctrl-C comes when the next decision of a group is stored, and not yet believed."""
+    queue = partition_of(world, topic).queues[group]
+
+    def interrupt(events: object) -> None:
+        raise KeyboardInterrupt
+
+    queue.apply = interrupt  # until the group is folded again, as another queue
+
+
+def test_what_was_rejected_on_a_full_disk_stays_dead_after_an_interrupt(
+    jobs: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.ps.publish_batch("jobs", [b"bad", b"good"])
+    (rejected,) = jobs.ps.receive("jobs", "g", 1)
+    jobs.ps.create_topic("jobs.dlq", partitions=1)
+
+    def full(journal: object, entry: bytes) -> None:
+        raise DiskFull("no room")
+
+    partition = partition_of(jobs)
+    with monkeypatch.context() as patch:
+        patch.setattr(partition.journal, "append", partial(full, partition.journal))
+        with pytest.raises(DiskFull):
+            rejected.reject("no good")
+    assert [letter.value for letter in jobs.ps.dead_letters("jobs")] == [b"bad"]
+    interrupted_in(jobs, "g")
+    with pytest.raises(KeyboardInterrupt):
+        jobs.ps.receive("jobs", "g", 1)
+    with pytest.raises(AlreadySettled):
+        rejected.nack()
+    jobs.pass_(70)
+    assert [m.value for m in jobs.ps.receive("jobs", "g", 10)] == [b"good"]
+
+
+def test_a_letter_whose_redrive_was_interrupted_is_gone_for_all_groups(jobs: World) -> None:
+    jobs.ps.publish_batch("jobs", [b"a", b"b", b"c"])
+    for message in jobs.ps.receive("jobs", "g", 3):
+        message.reject("no good")
+    assert jobs.ps.receive("jobs.dlq", "audit", 1, visibility="1s")  # before the redriven's group
+    letters = list(jobs.ps.dead_letters("jobs"))
+    jobs.ps.dead_letters("jobs").purge(letters[0])
+    interrupted_in(jobs, LETTERS_GROUP, "jobs.dlq")
+    with pytest.raises(KeyboardInterrupt):
+        jobs.ps.dead_letters("jobs").purge(letters[1])
+    jobs.pass_(2)
+    assert [m.value for m in jobs.ps.receive("jobs.dlq", "audit", 10)] == [b"c"]
+
+
+def test_a_checkpoint_after_an_interrupt_says_what_the_ledger_says(
+    jobs: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.ps.publish_batch("jobs", [b"a", b"b"])
+    (acked,) = jobs.ps.receive("jobs", "g", 1)
+    partition = partition_of(jobs)
+    interrupted_in(jobs, "g")
+    with monkeypatch.context() as patch:
+        patch.setattr(partition, "_fold_ledger", failing(MemoryError()))
+        with pytest.raises(MemoryError):
+            acked.ack()
+    partition.checkpoint()
+    jobs.restart()
+    jobs.pass_(70)
+    assert [m.value for m in jobs.ps.receive("jobs", "g", 10)] == [b"b"]
+
+
+def test_whoever_is_impatient_waits_until_the_groups_are_as_the_ledger_says(
+    jobs: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.ps.publish_batch("jobs", [b"a", b"b"])
+    (acked,) = jobs.ps.receive("jobs", "g", 1)
+    partition = partition_of(jobs)
+    interrupted_in(jobs, "g")
+    fold, times = partition._fold_ledger, []
+
+    def interrupted_twice() -> Any:
+        times.append(1)
+        if len(times) < 3:
+            raise KeyboardInterrupt
+        return fold()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partition, "_fold_ledger", interrupted_twice)
+        with pytest.raises(KeyboardInterrupt):
+            acked.ack()
+    assert len(times) == 3
+    assert [m.value for m in jobs.ps.receive("jobs", "g", 10)] == [b"b"]
+
+
+def test_a_transaction_that_was_interrupted_once_it_was_stored_tells_where(
+    jobs: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = StagedTransaction(
+        id=ulid_text(new_batch_ulid(jobs.clock.wall_ns())),
+        namespace="default",
+        messages=[StagedMessages(topic="jobs", batch=Batch.build([b"paid"]))],
+    )
+    log = partition_of(jobs).log
+    append = log.append
+
+    def interrupted(*args: Any, **how: Any) -> None:
+        append(*args, **how)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.broker.transactions.commit(staged)
+    (stored,) = jobs.broker.transactions.commit(staged).published
+    (message,) = jobs.ps.peek("jobs")
+    (run,) = stored.runs
+    assert (run.offset, run.id) == (0, message.id)
+    jobs.restart()
+    assert jobs.broker.transactions.commit(staged).published == [stored]
+
+
+def failing(error: BaseException) -> Callable[[], Any]:
+    def fail() -> Any:
+        raise error
+
+    return fail

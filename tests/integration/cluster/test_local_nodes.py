@@ -59,7 +59,12 @@ def test_nothing_is_left_running_however_it_is_ended(
     (port,) = free_ports(1)
     options = ("--root", str(tmp_path), "--nodes", "1", "--port", str(port))
     command = [sys.executable, "-m", "penstock", "cluster", "up", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as running:
+    with subprocess.Popen(
+        # Under nohup SIGHUP is ignored, here and in all that is started here.
+        ["env", "--default-signal=HUP", *command],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    ) as running:
         children: set[int] = set()
         try:
             assert running.stderr is not None

@@ -23,5 +23,16 @@ def is_closed(sock: socket.socket) -> bool:
 
 
 def answer(sock: socket.socket) -> bytes:
-    head = sock.recv(4, socket.MSG_WAITALL)
-    return sock.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
+    (size,) = struct.unpack(">i", _received(sock, 4))
+    return _received(sock, size)
+
+
+def _received(sock: socket.socket, size: int) -> bytes:
+    """So many bytes. A socket with a timeout gives what is there, with MSG_WAITALL too."""
+    data = bytearray()
+    while len(data) < size:
+        some = sock.recv(size - len(data))
+        if not some:
+            raise ConnectionError(f"the connection ended {size - len(data)} bytes too early")
+        data += some
+    return bytes(data)

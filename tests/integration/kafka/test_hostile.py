@@ -190,8 +190,10 @@ def test_much_from_a_small_batch_is_decoded_beside_the_event_loop(
         return await done_aside(work, *args)
 
     done_aside = server.door.aside
-    monkeypatch.setattr(server.door, "aside", aside)
     with opened(kafka) as sock:
+        sock.sendall(produced(record(900)))  # which opens the topic, beside the loop too
+        answer(sock)
+        monkeypatch.setattr(server.door, "aside", aside)
         sock.sendall(produced(record(900)))
         answer(sock)
         assert not beside
