@@ -88,6 +88,13 @@ CLUSTER_BUGS = [
         "tests/unit/cluster/test_placement.py",
     ),
     Bug(
+        "a node that says nothing of versions is taken to read the latest",
+        "cluster/registry.py",
+        "    record_version: int = 1\n",
+        "    from penstock.cluster import records\n\n    record_version: int = records.VERSION\n",
+        "tests/unit/cluster/test_placement.py",
+    ),
+    Bug(
         "HTTP answers before the commit",
         "server/cluster/front.py",
         "                await all_committed(self._node, self._shard)\n",

@@ -6,6 +6,7 @@ from tests.planted.bug import Bug
 
 WEBSOCKET = "tests/integration/server/test_websocket.py"
 GRPC = "tests/integration/server/test_grpc.py"
+UNREADABLE = "tests/integration/server/test_unreadable_keys.py"
 WEBHOOKS = "tests/integration/server/test_webhooks.py"
 
 PUSH_BUGS = [
@@ -18,15 +19,29 @@ PUSH_BUGS = [
     ),
     Bug(
         "a socket whose key was revoked goes on",
-        "server/key_watch.py",
-        "                    self._gate.check_still_good(holder.key)\n",
-        "                    pass\n",
+        "server/waiting.py",
+        "            self._gate.may_go_on(key)\n",
+        "            pass\n",
         f"{WEBSOCKET}::TestKeys",
     ),
     Bug(
+        "a moment in which the keys cannot be read ends what waits",
+        "server/gate.py",
+        "            self.in_doubt = True\n            return False\n",
+        "            self.in_doubt = True\n            raise\n",
+        UNREADABLE,
+    ),
+    Bug(
+        "what came while the keys could not be read is forgotten",
+        "server/waiting.py",
+        "            self._look_again()\n",
+        "            pass\n",
+        UNREADABLE,
+    ),
+    Bug(
         "a lease stream whose key was revoked keeps its messages",
-        "server/grpc/lease.py",
-        "        self._run(self._until_revoked())\n",
+        "server/grpc/listener.py",
+        "            wait = waits.while_good(task, call.key)\n",
         "",
         f"{GRPC}::test_a_revoked_key_ends_its_lease_streams",
     ),

@@ -49,16 +49,23 @@ TENANT_BUGS = [
     Bug(
         "full storage takes messages",
         "broker/tenants.py",
-        "        self._check_storage(namespace, limits, size)\n",
+        "            self._check_storage(namespace, limits)\n",
         "",
         TENANTS,
     ),
     Bug(
         "the messages of a transaction are charged topic by topic",
         "broker/api.py",
-        "= tenants.publishing(staged.namespace, *batches)\n",
-        "= max([tenants.publishing(staged.namespace, each) for each in batches])\n",
+        "= tenants.charge(staged.namespace, *batches)\n",
+        "= max([tenants.charge(staged.namespace, each) for each in batches])\n",
         TENANTS,
+    ),
+    Bug(
+        "a transaction that is refused is charged",
+        "broker/transactions.py",
+        "            plan = TransactionPlan(self._broker, staged)\n",
+        "            plan = TransactionPlan(self._broker, staged)\n            charge()\n",
+        f"{TENANTS}::test_a_transaction_that_is_refused_uses_up_no_quota",
     ),
     Bug(
         "the delayed messages of a transaction are counted one by one",

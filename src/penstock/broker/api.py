@@ -229,8 +229,9 @@ class Api(
             nonlocal pause_ns
             if tenants.limited and staged.messages:
                 batches = [each.batch for each in staged.messages]
-                pause_ns = tenants.publishing(staged.namespace, *batches)
+                pause_ns = tenants.charge(staged.namespace, *batches)
 
+        tenants.look_at_storage(staged.namespace)
         outcome = self._broker.transactions.commit(staged, charge)
         return outcome, tenants.later_future(DONE, pause_ns) if pause_ns else DONE
 

@@ -92,6 +92,9 @@ class Tenants:
         """Set by a server: how many connections are open for a namespace."""
         self._journal = journal
         self._clock = clock
+        self._changing = threading.Lock()
+        """Held while a change is stored. It is taken before the other one, which is held for
+        moments only: who charges may hold locks of topics."""
         self._lock = threading.Lock()
         self._records: dict[str, TenantRecord] = {}
         self._limits: dict[str, _Limits] = {}
@@ -124,7 +127,7 @@ class Tenants:
 
     def put(self, namespace: str, quotas: Quotas | None) -> TenantRecord:
         """Make a namespace, or give one that is there other quotas."""
-        with self._lock:
+        with self._changing:
             known = self._records.get(namespace)
             if known is not None and quotas in (None, known.quotas):
                 return known
@@ -138,7 +141,7 @@ class Tenants:
             return record
 
     def delete(self, namespace: str) -> bool:
-        with self._lock:
+        with self._changing:
             if namespace not in self._records:
                 return False
             self._store(_Deleted(namespace))
@@ -147,6 +150,7 @@ class Tenants:
     def close(self) -> None:
         with self._lock:
             held, self._held_back = self._held_back, []
+        with self._changing:
             self._journal.close()
         for _, _, inner, outer in held:
             _follow(inner, outer)
@@ -159,13 +163,29 @@ class Tenants:
 
         What is stored together is asked for together, or the debt of one part would refuse the
         next, however often it is tried."""
+        self.check_message_bytes(namespace, *batches)
+        self.look_at_storage(namespace)
+        return self.charge(namespace, *batches)
+
+    def look_at_storage(self, namespace: str) -> None:
+        """Measure what is stored, if that was a while ago. No lock of a topic may be held."""
+        limits = self._limits.get(namespace)
+        if limits is None or limits.quotas.storage_bytes is None:
+            return
+        now_ns = self._clock.monotonic_ns()
+        if limits.measured is None or now_ns - limits.measured[0] >= MEASURED_NS:
+            limits.measured = now_ns, self.measure(namespace)
+            limits.stored_since = 0
+
+    def charge(self, namespace: str, *batches: Batch) -> int:
+        """The same as `publishing`, of messages whose length is allowed, and when it was looked at
+        the storage: what is locked may stay so. What is refused is not charged."""
         limits = self._limits.get(namespace)
         if limits is None:
             return 0
-        self.check_message_bytes(namespace, *batches)
         quotas, size = limits.quotas, sum(batch.payload_bytes for batch in batches)
-        self._check_storage(namespace, limits, size)
         with self._lock:
+            self._check_storage(namespace, limits)
             now_ns = self._clock.monotonic_ns()
             over = limits.rates.over("publish", now_ns)
             if over is not None:
@@ -173,6 +193,7 @@ class Tenants:
                 if over.debt_ns > allowed_ns:
                     self._refuse(namespace, limits, over, over.debt_ns - allowed_ns, now_ns)
             limits.rates.take("publish", sum(map(len, batches)), size, now_ns)
+            limits.stored_since += size
             after = limits.rates.over("publish", now_ns)
             if after is None or quotas.policy != "delay":
                 return 0
@@ -261,20 +282,6 @@ class Tenants:
         if used > limit:
             self._count_over(namespace, limits, quota, limit, used)
 
-    def _check_storage(self, namespace: str, limits: _Limits, size: int) -> None:
-        limit = limits.quotas.storage_bytes
-        if limit is None:
-            return
-        now_ns = self._clock.monotonic_ns()
-        if limits.measured is None or now_ns - limits.measured[0] >= MEASURED_NS:
-            limits.measured = now_ns, self.measure(namespace)
-            limits.stored_since = 0
-        used = limits.measured[1].storage_bytes + limits.stored_since
-        if used >= limit and limits.quotas.policy != "warn":
-            limits.refused += 1
-            raise StorageQuotaExceeded(namespace, limit, used)
-        limits.stored_since += size
-
     def _count_over(
         self, namespace: str, limits: _Limits, quota: str, limit: float, used: float
     ) -> None:
@@ -283,7 +290,25 @@ class Tenants:
             raise QuotaExceeded(namespace, quota, limit, used)
         self._warn(namespace, limits, quota, self._clock.monotonic_ns())
 
+    def _store(self, entry: TenantRecord | _Deleted) -> None:
+        """Appended, durable, believed. The lock of changes is held."""
+        journal = self._journal.made()
+        journal.append(msgspec.json.encode(entry)).result()
+        with self._lock:
+            self._fold(entry)
+        if journal.bytes_since_checkpoint > _CHECKPOINT_BYTES:
+            journal.checkpoint(msgspec.json.encode(_All(list(self._records.values()))))
+
     # The lock is held.
+
+    def _check_storage(self, namespace: str, limits: _Limits) -> None:
+        limit = limits.quotas.storage_bytes
+        if limit is None or limits.measured is None:
+            return
+        used = limits.measured[1].storage_bytes + limits.stored_since
+        if used >= limit and limits.quotas.policy != "warn":
+            limits.refused += 1
+            raise StorageQuotaExceeded(namespace, limit, used)
 
     def _refuse(
         self, namespace: str, limits: _Limits, over: OverQuota, wait_ns: int, now_ns: int
@@ -299,14 +324,6 @@ class Tenants:
         if now_ns - limits.warned_ns.get(quota, -_WARN_NS) >= _WARN_NS:
             limits.warned_ns[quota] = now_ns
             _logger.warning("namespace %s is above its quota of %s", namespace, quota)
-
-    def _store(self, entry: TenantRecord | _Deleted) -> None:
-        """Appended, durable, believed."""
-        journal = self._journal.made()
-        journal.append(msgspec.json.encode(entry)).result()
-        self._fold(entry)
-        if journal.bytes_since_checkpoint > _CHECKPOINT_BYTES:
-            journal.checkpoint(msgspec.json.encode(_All(list(self._records.values()))))
 
     def _fold(self, entry: TenantRecord | _Deleted | _All) -> None:
         match entry:

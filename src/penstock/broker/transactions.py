@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -59,6 +58,9 @@ from penstock.errors import (
     DiskFull,
     InvalidInput,
     PenstockError,
+    RateQuotaExceeded,
+    RefusedItem,
+    StorageQuotaExceeded,
     TopicNotFound,
     TransactionForgotten,
     TransactionNotFound,
@@ -118,7 +120,8 @@ class Transactions:
         """Bytes that can be written before the free space on the disk is checked again."""
         self._mark: tuple[int, int] | None = None
         """A checkpoint that waits for all before it to be confirmed: its offset, and number."""
-        self._refused: deque[TransactionOutcome] = deque(maxlen=REFUSED_MAX)
+        self._refused: dict[tuple[str, str], TransactionOutcome] = {}
+        """By namespace and id, in the order in which they were refused last."""
         self._committed_count = self._refused_count = 0
         self._recover()
 
@@ -129,7 +132,8 @@ class Transactions:
     ) -> TransactionOutcome:
         """Do all of it, or raise; what was committed before under this id is not done again.
 
-        `charge` is called once, when nothing was found wrong with the messages; it may refuse them.
+        `charge` is called once, when nothing else was found wrong, and may refuse the messages.
+        Locks of topics are held then, so it asks nothing of them.
         When this returns it is as durable as the topics' policies say."""
         id_ = parse_transaction_id(staged.id)
         self._finish_all()
@@ -138,10 +142,16 @@ class Transactions:
             return known
         self._check_remembered(id_, staged.id)
         try:
-            return self._commit_new(id_, staged, seen, charge)
+            outcome = self._commit_new(id_, staged, seen, charge)
         except TransactionRefused as exc:
-            self._note_refused(staged, exc)
+            self._note_refused(staged, exc.reasons)
             raise
+        except (RateQuotaExceeded, StorageQuotaExceeded) as exc:  # it may pass when sent again
+            self._note_refused(staged, [RefusedItem("messages", exc.code, str(exc))])
+            raise
+        with self._lock:
+            self._refused.pop((staged.namespace, staged.id), None)
+        return outcome
 
     def begin_producer(self, namespace: str, name: str) -> ProducerEpoch:
         """The former holder of this name is fenced from now on."""
@@ -163,9 +173,9 @@ class Transactions:
             if known is not None:
                 return known
         with self._lock:
-            for refused in reversed(self._refused):
-                if refused.id == id_ and refused.namespace == namespace:
-                    return refused
+            refused = self._refused.get((namespace, id_))
+        if refused is not None:
+            return refused
         raise TransactionNotFound(id_)
 
     def page(self, namespace: str, before: int | None, limit: int) -> TransactionPage:
@@ -173,7 +183,9 @@ class Transactions:
         self._finish_all()
         found: list[TransactionOutcome] = []
         with self._lock:
-            refused = [each for each in reversed(self._refused) if each.namespace == namespace]
+            refused = [
+                each for each in reversed(self._refused.values()) if each.namespace == namespace
+            ]
             for outcome in self._newest(before):
                 while refused and before is None and refused[0].at_us >= outcome.at_us:
                     found.append(refused.pop(0))
@@ -281,12 +293,8 @@ class Transactions:
         self, id_: bytes, staged: StagedTransaction, seen: int, charge: Callable[[], None]
     ) -> TransactionOutcome:
         """`seen`: the number of the last transaction when nothing of this id was found."""
-        is_charged = False
         while True:
             plan = TransactionPlan(self._broker, staged)
-            if not is_charged:
-                charge()
-                is_charged = True
             try:
                 with self._lock:
                     if self._number != seen:  # another attempt may have been quicker
@@ -295,7 +303,7 @@ class Transactions:
                             return known
                     self._producers.check(staged)
                     with plan:
-                        done = self._carry_out(id_, staged, plan)
+                        done = self._carry_out(id_, staged, plan, charge)
                     break
             except NoDeadLetterTopic as exc:
                 self._broker.make_dead_letter_topic(exc.args[0])
@@ -306,7 +314,11 @@ class Transactions:
         return self._answer(done)
 
     def _carry_out(
-        self, id_: bytes, staged: StagedTransaction, plan: TransactionPlan
+        self,
+        id_: bytes,
+        staged: StagedTransaction,
+        plan: TransactionPlan,
+        charge: Callable[[], None],
     ) -> PendingTransaction:
         """Commit a transaction that was checked, and do it."""
         batches = plan.messages.batches()
@@ -321,6 +333,7 @@ class Transactions:
                 raise Unavailable(
                     "an earlier transaction waits to be finished in one of the partitions"
                 )
+        charge()  # the last that can refuse it
         if plan.is_synced:
             plan.sync_what_is_settled()
         journal = self._journal.made()
@@ -556,20 +569,23 @@ class Transactions:
                 yield self._answer(each)
         yield from self._outcomes.before(before)
 
-    def _note_refused(self, staged: StagedTransaction, error: TransactionRefused) -> None:
+    def _note_refused(self, staged: StagedTransaction, reasons: Sequence[RefusedItem]) -> None:
+        """One that is sent again is the same, and counts once."""
+        name = staged.namespace, staged.id
         with self._lock:
-            self._refused_count += 1
-            self._refused.append(
-                TransactionOutcome(
-                    id=staged.id,
-                    state="refused",
-                    at_us=self._broker.clock.wall_ns() // 1000,
-                    namespace=staged.namespace,
-                    producer=staged.producer,
-                    epoch=staged.epoch,
-                    reasons=error.reasons[:10],
-                )
+            if self._refused.pop(name, None) is None:
+                self._refused_count += 1
+            self._refused[name] = TransactionOutcome(
+                id=staged.id,
+                state="refused",
+                at_us=self._broker.clock.wall_ns() // 1000,
+                namespace=staged.namespace,
+                producer=staged.producer,
+                epoch=staged.epoch,
+                reasons=list(reasons[:10]),
             )
+            if len(self._refused) > REFUSED_MAX:
+                del self._refused[next(iter(self._refused))]
 
     def _recover(self) -> None:
         """Fold the journal. What may not be done is done when its topics are opened."""

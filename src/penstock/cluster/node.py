@@ -30,6 +30,7 @@ from penstock.cluster.placement import (
     Steps,
     record_version,
     shard_of,
+    written_version,
 )
 from penstock.cluster.records import VERSION
 from penstock.cluster.registry import NodeInfo, Registry
@@ -261,19 +262,12 @@ class ClusterNode:
             )
             state = self.registry.state()
             assert state is not None
-        self._check_readable(state)
+        written_version(state.record_version, self.config.record_version)
         if state.shards != config.shards:
             raise ClusterUnsafe(
                 f"the cluster was made with {state.shards} shards, and cannot have {config.shards}"
             )
         self.state = state
-
-    def _check_readable(self, state: ClusterState) -> None:
-        if state.record_version > self.config.record_version:
-            raise ClusterUnsafe(
-                f"the cluster writes records of version {state.record_version}, and this Penstock "
-                f"({__version__}) reads up to {self.config.record_version}; use a later one"
-            )
 
     def _agree_on_version(self) -> None:
         """Let what all members read by now be written, by who takes a shard over from now on."""
@@ -332,7 +326,7 @@ class ClusterNode:
         self._seen_at = now
         if state is None:
             raise ClusterUnsafe("the registry of the cluster is empty: its stream was lost")
-        self._check_readable(state)
+        written_version(state.record_version, self.config.record_version)
         self.state, self.nodes = state, {node: info for node, (info, _) in nodes.items()}
         for node, (_, revision) in nodes.items():
             self.members.heard(node, revision, now)
@@ -432,6 +426,7 @@ class ClusterNode:
 
     def _open(self, number: int) -> OwnedShard:
         config = self.config
+        version = written_version(self.state.record_version, config.record_version)
         follower = self.followers.pop(number, None)
         if follower is not None:
             stream, replica = follower.stream, follower.stop()
@@ -447,7 +442,7 @@ class ClusterNode:
             config.answer_bytes_max,
             self._files,
             self._lost,
-            min(self.state.record_version, VERSION),
+            version,
         )
 
     def _claim(self, numbers: Sequence[int]) -> list[int]:

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from penstock import __version__
+from penstock.errors import ClusterUnsafe
+
 SHARDS = 16
 HAND_OVER_AFTER_S = 10.0
 """A shard stays where it is for so long although another node should have it: nodes that come and
@@ -48,6 +51,17 @@ def record_version(known: int, announced: Iterable[int]) -> int:
     """The version of records that owners may write: one that every member says it reads, whether
     or not it is there at this moment. It never goes back, since such records are stored then."""
     return max(known, min(announced, default=known))
+
+
+def written_version(agreed: int, reads: int) -> int:
+    """The version of records that a node writes: the one agreed on. Raises ClusterUnsafe if the
+    node, which reads up to a version, is too old to be a member."""
+    if agreed > reads:
+        raise ClusterUnsafe(
+            f"the cluster writes records of version {agreed}, and this Penstock ({__version__}) "
+            f"reads up to {reads}; use a later one"
+        )
+    return agreed
 
 
 def assign(shards: int, members: Collection[str], pins: Mapping[int, str]) -> dict[int, list[str]]:

@@ -23,7 +23,6 @@ from penstock.cluster.nats_connection import (
     message_of,
 )
 from penstock.cluster.placement import ClusterState
-from penstock.cluster.records import VERSION
 from penstock.errors import Unavailable
 from penstock.randomness import own_random
 
@@ -41,8 +40,8 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     kafka: str = ""
     """The same for Kafka."""
     version: str = ""
-    record_version: int = VERSION
-    """The latest version of records that it reads."""
+    record_version: int = 1
+    """The latest version of records that it reads; one that says nothing of it reads the first."""
     beat: int = 0
     owns: list[int] = []
     follows: list[int] = []

@@ -92,7 +92,8 @@ class RefusedItem:
     """Something in a transaction that cannot be done, and so nothing of it was."""
 
     item: str
-    """Which: `messages[0]`, `settle[2]`, `offsets[0]`, counted from 0."""
+    """Which: `messages[0]`, `settle[2]`, `offsets[0]`, counted from 0; `messages`: all of
+    them together."""
     code: str
     detail: str
 

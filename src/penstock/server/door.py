@@ -15,8 +15,6 @@ from penstock.server.access_log import AccessLog
 from penstock.server.connections import NamespaceConnections
 from penstock.server.gate import Gate
 from penstock.server.http.heads import Names
-from penstock.server.http.timeouts import WaitingRequests
-from penstock.server.key_watch import KeyWatch
 from penstock.server.keys import KeyStore
 from penstock.server.long_calls import LongCalls
 from penstock.server.metrics import MeteredFiles, Requests
@@ -24,6 +22,7 @@ from penstock.server.polls import Polls
 from penstock.server.push.registry import PushSockets
 from penstock.server.push.watched import SharedAnswers
 from penstock.server.readiness import Readiness
+from penstock.server.waiting import WaitingCalls
 from penstock.server.webhooks.engine import WebhookEngine
 
 if TYPE_CHECKING:
@@ -88,11 +87,12 @@ class Door:
         self.config = config
         self.gate = Gate(keys, config)
         self.names = Names(config)
-        self.waits = WaitingRequests(self.gate, config.request_timeout_ms / 1000)
         self.files = files
         self.polls = Polls(api, config.polls_max)
+        self.waits = WaitingCalls(
+            self.gate, config.request_timeout_ms / 1000, self.polls.look_at_all
+        )
         self.connections = NamespaceConnections(api)
-        self.key_watch = KeyWatch(self.gate)
         self.sockets = PushSockets(self)
         self.answers = SharedAnswers(self)
         self.webhooks = WebhookEngine(self)

@@ -8,14 +8,23 @@ any thread may make them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from penstock.config import ServerConfig
-from penstock.errors import Forbidden, TooManyRequests, Unauthenticated, Unavailable
+from penstock.errors import (
+    Forbidden,
+    KeysUnreadable,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
 from penstock.server.keys import Key, KeyStore, Right
 from penstock.server.limits import Limiter
 from penstock.server.sessions import Sessions
+
+T = TypeVar("T")
 
 
 class Gate:
@@ -23,6 +32,8 @@ class Gate:
         self.keys = keys
         self.sessions = Sessions(config.data)
         self.buffers = ByteBudget(config.buffered_bytes_max)
+        self.in_doubt = False
+        """Whether something had to wait because the keys could not be read."""
         self._per_key = _limiter(config.rate_per_key, config.burst_per_key)
         self._per_address = _limiter(config.rate_per_address, config.burst_per_address)
 
@@ -66,6 +77,20 @@ class Gate:
                 raise Unauthenticated("an API key is needed from now on: the first one was made")
         elif not self.keys.knows(key):
             raise Unauthenticated(f"API key {key.name!r} was revoked")
+
+    def may_go_on(self, key: Key | None) -> bool:
+        """Whether something may be handed out to one that was let in and waits: not while the keys
+        cannot be read, which is no reason to end it. Raises Unauthenticated, which is one."""
+        try:
+            self.check_still_good(key)
+        except KeysUnreadable:
+            self.in_doubt = True
+            return False
+        return True
+
+    def while_good(self, key: Key | None, ready: Callable[[], T | None]) -> Callable[[], T | None]:
+        """The same for a poll: what is ready, as long as the key may go on."""
+        return lambda: ready() if self.may_go_on(key) else None
 
 
 def check_right(key: Key | None, right: Right, namespace: str | None) -> None:

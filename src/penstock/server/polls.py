@@ -129,6 +129,11 @@ class Polls:
         if watched is not None:
             self._heard(name, watched)
 
+    def look_at_all(self) -> None:
+        """The same for every topic."""
+        for name in list(self._watched):
+            self.look(name)
+
     def stop(self) -> None:
         """Answer all of them, with nothing."""
         self._stopping = True

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.api import Api
 from penstock.errors import (
     InvalidInput,
     MessageTooLarge,
@@ -17,6 +18,9 @@ from penstock.errors import (
     StorageQuotaExceeded,
     TransactionRefused,
 )
+from penstock.model.transactions import StagedMessages, StagedTransaction
+from penstock.record.batch import Batch
+from penstock.record.schema import ulid_text
 from tests.integration.broker.world import Background, World, until
 
 
@@ -199,6 +203,77 @@ def test_a_transaction_is_counted_as_one_and_its_answer_waits(world: World) -> N
     with pytest.raises(RateQuotaExceeded):
         commit(2)
     assert ps.stats("mail").messages == 352
+
+
+@pytest.mark.parametrize("quota", [{"publish_messages": 10}, {"storage_bytes": 10_000}])
+def test_a_transaction_that_is_refused_uses_up_no_quota(
+    world: World, quota: dict[str, int]
+) -> None:
+    ps = world.ps
+    ps.create_topic("orders")
+    ps.create_topic("mail")
+    ps.publish("orders", b"x")
+    (lost,) = ps.receive("orders", "billing")
+    world.pass_(31)
+    ps.set_quotas("default", policy="refuse", **quota)
+
+    def commit() -> None:
+        with ps.transaction() as tx:
+            tx.publish_batch("mail", [b"x" * 600] * 10)
+            tx.ack(lost)
+
+    for _ in range(3):  # as a client does that tries again
+        with pytest.raises(TransactionRefused) as refused:
+            commit()
+        assert [each.item for each in refused.value.reasons] == ["settle[0]"]
+    ps.publish_batch("mail", [b"x" * 100] * 10)
+    assert ps.stats("mail").messages == 10
+
+
+def test_a_transaction_that_a_quota_refuses_is_among_the_refused_until_it_passes(
+    world: World,
+) -> None:
+    ps, api = world.ps, Api(world.broker)
+    for topic in ("orders", "mail"):
+        ps.create_topic(topic)
+    ps.publish("orders", b"x")
+    (order,) = ps.receive("orders", "billing")
+    ps.set_quotas("default", publish_messages=1, policy="refuse")
+    ps.publish_batch("mail", [b"x"] * 3)
+
+    def commit() -> None:
+        with ps.transaction() as tx:
+            tx.publish("mail", b"x")
+            tx.ack(order)
+
+    with pytest.raises(RateQuotaExceeded):
+        commit()
+    (refused,) = ps.transactions()
+    assert (refused.state, ps.describe_transaction(refused.id)) == ("refused", refused)
+    assert [(each.item, each.code) for each in refused.reasons] == [
+        ("messages", "rate_quota_exceeded")
+    ]
+    world.pass_(5)
+    order.ack()  # nothing is locked, nor settled
+    ps.set_quotas("default", storage_bytes=1, policy="refuse")
+    staged = StagedTransaction(
+        id=ulid_text((world.clock.wall_ns() // 1_000_000) << 80 | 7),
+        namespace="default",
+        messages=[StagedMessages(topic="mail", batch=Batch.build([b"x"]))],
+    )
+    for _ in range(2):  # the same one, which counts once
+        with pytest.raises(StorageQuotaExceeded):
+            api.transact(staged)
+    assert world.broker.transactions.totals().refused == 2
+    assert [each.reasons[0].code for each in ps.transactions()] == [
+        "storage_quota_exceeded",
+        "rate_quota_exceeded",
+    ]
+    assert ps.stats("mail").messages == 3
+    ps.set_quotas("default", policy="refuse")
+    api.transact(staged)
+    assert [each.state for each in ps.transactions()] == ["committed", "refused"]
+    assert ps.describe_transaction(staged.id).state == "committed"
 
 
 def test_delayed_messages_of_a_transaction_are_counted_together(world: World) -> None:

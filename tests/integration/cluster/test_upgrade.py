@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cluster import records
 from penstock.cluster.jetstream import StreamLimits
 from penstock.cluster.local_nats import LocalNats, find_nats_server
 from penstock.cluster.nats_connection import NatsOptions
@@ -56,7 +57,8 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    monkeypatch.setattr(records, "VERSION", NEW)  # what the later Penstock can decode
     try:
         find_nats_server()
     except MissingExtra as exc:
@@ -88,6 +90,24 @@ def test_a_later_version_is_written_once_all_members_read_it(nodes: Nodes) -> No
     nodes.stop(old)
     upgraded = nodes.start("a", NEW)
     until(lambda: upgraded.state.record_version == new.state.record_version == NEW)
+
+
+def test_a_shard_that_is_taken_over_is_written_in_the_version_agreed_on(nodes: Nodes) -> None:
+    def written(node: ClusterNode) -> set[int]:
+        """By the header of the last term of each shard."""
+        terms = [shard.stream.last_term() for shard in node.shards.values()]
+        return {term[8] for term in terms if term is not None}
+
+    old = nodes.start("a", OLD)
+    until(lambda: len(old.shards) == 2)
+    assert written(old) == {OLD}
+    nodes.stop(old)
+    new = nodes.start("a", NEW)
+    until(lambda: new.state.record_version == NEW)
+    nodes.stop(new)
+    new = nodes.start("a", NEW)
+    until(lambda: len(new.shards) == 2)
+    assert written(new) == {NEW}
 
 
 def test_a_version_that_cannot_read_what_is_written_does_not_join(nodes: Nodes) -> None:

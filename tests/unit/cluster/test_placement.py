@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 from collections import Counter
 
+import pytest
+
+from penstock.cluster import records, registry
 from penstock.cluster.placement import (
     ClusterMembers,
     ClusterState,
@@ -11,7 +15,9 @@ from penstock.cluster.placement import (
     assign,
     record_version,
     shard_of,
+    written_version,
 )
+from penstock.errors import ClusterUnsafe
 
 NODES = ["a", "b", "c"]
 
@@ -100,3 +106,20 @@ def test_records_are_of_a_version_that_all_members_read() -> None:
     assert record_version(1, [2, 2, 3]) == 2
     assert record_version(2, [1, 3]) == 2  # such records are stored: it does not go back
     assert record_version(2, []) == 2
+
+
+def test_a_node_writes_what_was_agreed_on_or_nothing() -> None:
+    assert [written_version(1, 1), written_version(1, 2), written_version(2, 2)] == [1, 1, 2]
+    with pytest.raises(ClusterUnsafe, match=r"version 3, and this Penstock .* reads up to 2"):
+        written_version(3, 2)
+
+
+def test_a_node_that_says_nothing_of_versions_reads_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whichever version the Penstock that asks has come to."""
+    monkeypatch.setattr(records, "VERSION", 3)
+    of_later = runpy.run_path(registry.__file__)
+    silent = of_later["NodeInfo"](url="http://a")
+    assert silent.record_version == 1
+    assert record_version(1, [3, silent.record_version]) == 1

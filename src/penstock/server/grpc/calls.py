@@ -224,7 +224,8 @@ async def receive(call: GrpcCall, asked: Any) -> Any:
     door, wait_s = call.door, call.wait_s(asked)
 
     def take(most: int) -> list[Delivered] | None:
-        door.gate.check_still_good(call.key)
+        if not door.gate.may_go_on(call.key):
+            return None
         return call.api.receive(name, group, most, visibility, asked.consumer, partition) or None
 
     def take_if_free() -> list[Delivered] | None:
@@ -296,7 +297,8 @@ async def fetch(call: GrpcCall, asked: Any) -> Any:
         )
 
     def is_news() -> bool | None:
-        call.door.gate.check_still_good(call.key)
+        if not call.door.gate.may_go_on(call.key):
+            return None
         found = read(0)  # where the logs are, without their messages
         return found.woken or found.is_elsewhere(positions) or None
 

@@ -41,8 +41,7 @@ async def lease(call: GrpcCall, requests: AsyncIterator[Any]) -> None:
         raise InvalidInput("the first message of the stream has to be subscribe")
     stream = LeaseStream(call, first.subscribe)
     await stream.subscription.begin()
-    with call.door.key_watch.over(stream):
-        await stream.serve(requests)
+    await stream.serve(requests)
 
 
 class LeaseStream:
@@ -58,7 +57,6 @@ class LeaseStream:
         self._tasks: set[asyncio.Task[None]] = set()
         self._answers: list[Any] = []
         self._is_answered = asyncio.Event()
-        self._is_revoked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.held: HeldLeases | None = HeldLeases() if asked.auto_extend else None
         self._visibility_s = seconds_of(asked, "visibility")
         self.subscription = GrpcSubscription(self, asked)
@@ -69,10 +67,6 @@ class LeaseStream:
 
     def allow(self, right: Right, namespace: str | None) -> None:
         self._call.allow(right, namespace)
-
-    def revoked(self, exc: PenstockError) -> None:
-        if not self._is_revoked.done():
-            self._is_revoked.set_exception(exc)
 
     async def say(self, said: push.Said, body: bytes | None = None) -> None:
         raise AssertionError(f"a queue says nothing but messages, not {said}")
@@ -92,7 +86,6 @@ class LeaseStream:
         pushing = self._run(self.subscription.push())
         reading = self._run(self._read(requests))
         self._run(self._send_answers())
-        self._run(self._until_revoked())
         if self.held is not None:
             self._run(self._extend(self.held))
         try:
@@ -188,9 +181,6 @@ class LeaseStream:
             await asyncio.sleep(0)  # messages that waited behind what was sent take them along
             if not self._sending.locked():
                 await self.send()
-
-    async def _until_revoked(self) -> None:
-        await self._is_revoked
 
     async def _extend(self, held: HeldLeases) -> None:
         """Keep what was delivered leased until it is settled."""

@@ -178,7 +178,7 @@ class GrpcListener:
         assert task is not None
         try:
             call = self._let_in(context)
-            wait = waits.for_answer(task, call.key)
+            wait = waits.while_good(task, call.key)
             return await work(call)
         except asyncio.CancelledError:
             if wait is None or wait.reason is None:

@@ -12,7 +12,7 @@ from penstock.errors import InvalidInput, PenstockError, RequestTooLarge
 from penstock.server.gate import ByteBudget
 from penstock.server.http.endpoints import Endpoint
 from penstock.server.http.json_items import has_more_items, too_many
-from penstock.server.http.timeouts import WaitingRequests
+from penstock.server.waiting import WaitingCalls
 
 _COUNTED_BYTES = 1 << 20  # what a shorter body holds takes little memory, whatever it is
 
@@ -27,7 +27,7 @@ async def read_body(
     receive: Receive,
     bytes_max: int,
     buffers: ByteBudget,
-    waits: WaitingRequests,
+    waits: WaitingCalls,
     *,
     is_complete: bool = False,
 ) -> bytes:

@@ -186,7 +186,7 @@ class Dispatcher:
         """For what is not ready yet: until the client hangs up, or its key is revoked."""
         loop = asyncio.get_running_loop()
         waiting = outcome if isinstance(outcome, Future) else loop.create_task(outcome)
-        wait = self._waits.for_answer(waiting, key)
+        wait = self._waits.while_good(waiting, key)
         hang_up = loop.create_task(_hung_up(receive))
         hang_up.add_done_callback(lambda _: waiting.cancel())
         try:

@@ -76,18 +76,9 @@ class HttpRequest:
         """Raise Forbidden unless the key is good for this too."""
         check_right(self.key, right, namespace)
 
-    def check_still_good(self) -> None:
-        """Raise Unauthenticated if the key was revoked since the request came."""
-        self.door.gate.check_still_good(self.key)
-
-    def while_good(self, ready: Callable[[], T]) -> Callable[[], T]:
+    def while_good(self, ready: Callable[[], T | None]) -> Callable[[], T | None]:
         """For a poll: raises Unauthenticated instead, once the key was revoked."""
-
-        def ready_while_good() -> T:
-            self.check_still_good()
-            return ready()
-
-        return ready_while_good
+        return self.door.gate.while_good(self.key, ready)
 
 
 Outcome = Any

@@ -219,7 +219,8 @@ async def _poll(call: KafkaCall, wanted: Sequence[_Wanted], wait_s: float) -> An
         polls.look(each.name)
 
     def ready() -> list[_Read] | None:
-        call.door.gate.check_still_good(call.session.key)
+        if not call.door.gate.may_go_on(call.session.key):
+            return None
         reads = _read(call, wanted)
         if _is_enough(reads, call.body.min_bytes):
             return reads

@@ -366,7 +366,8 @@ async def _poll(call: KafkaCall, session: ShareSession, wait_s: float) -> list[_
     busy: Callable[[TopicName], bool] = call.door.long_calls.is_busy
 
     def ready() -> list[_Acquired] | None:
-        call.door.gate.check_still_good(call.session.key)
+        if not call.door.gate.may_go_on(call.session.key):
+            return None
         if any(map(busy, names)):
             return None  # its end is news
         return _acquire_now(call, session) or None

@@ -24,8 +24,7 @@ class PushSockets:
         socket = PushSocket(self._door, scope, receive, send)
         self._open.add(socket)
         try:
-            with self._door.key_watch.over(socket):
-                await socket.serve()
+            await socket.serve()
         finally:
             self._open.discard(socket)
             self._door.connections.closed(socket)

@@ -35,6 +35,7 @@ from penstock.server.http.heads import headers_of, token_of
 from penstock.server.keys import Key, Right
 from penstock.server.push.subscriptions import PushSubscription, begin
 from penstock.server.push.watched import AnswerSubscription
+from penstock.server.waiting import WaitingCall
 from penstock.wire import push
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class PushSocket:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._room = asyncio.Semaphore(WAITING_MAX)
         self._ending: asyncio.Future[SocketClosed] = asyncio.get_running_loop().create_future()
+        self._wait: WaitingCall | None = None
         self.subscriptions: dict[str, PushSubscription] = {}
         self.arrow = False
 
@@ -79,6 +81,8 @@ class PushSocket:
         try:
             await asyncio.wait((reading, self._ending), return_when=asyncio.FIRST_COMPLETED)
             ended = self._ending.result() if self._ending.done() else None
+            if ended is None and self._wait is not None and self._wait.reason is not None:
+                ended = _end_of(self._wait.reason)
             if ended is None:
                 with suppress(SocketClosed, PenstockError):
                     reading.result()
@@ -88,6 +92,8 @@ class PushSocket:
                 ended = exc if isinstance(exc, SocketClosed) else _end_of(exc)
             await self._close(ended)
         finally:
+            if self._wait is not None:
+                self.door.waits.leave(self._wait)
             reading.cancel()
             for task in list(self._tasks):
                 task.cancel()
@@ -97,9 +103,6 @@ class PushSocket:
         """From whoever notices that it has to end."""
         if not self._ending.done():
             self._ending.set_result(SocketClosed(code, reason[:120]))
-
-    def revoked(self, exc: PenstockError) -> None:
-        self.end(UNAUTHENTICATED, str(exc))
 
     async def say(self, said: push.Said, body: bytes | None = None) -> None:
         """Until the client's end has taken it, nearly."""
@@ -130,6 +133,9 @@ class PushSocket:
 
     async def _read(self) -> None:
         await self._let_in()
+        reading = asyncio.current_task()
+        assert reading is not None
+        self._wait = self.door.waits.while_good(reading, self.key)
         await self.say(push.SocketHello(version=__version__, subscriptions_max=SUBSCRIPTIONS_MAX))
         while True:
             asked = await self._next()

@@ -161,7 +161,8 @@ class QueueSubscription(PushSubscription):
         door, asked = self.socket.door, self.asked
         if door.stopping or door.long_calls.is_busy(self._name):
             return None
-        door.gate.check_still_good(self.socket.key)
+        if not door.gate.may_go_on(self.socket.key):
+            return None
         found = door.api.receive(
             self._name, self._group, wanted, asked.visibility, asked.consumer, asked.partition
         )
@@ -257,7 +258,8 @@ class PeekSubscription(PushSubscription):
         wanted = [PartitionOffset(at.topic, at.partition, n) for at, n in self._positions.items()]
 
         def news() -> bool | None:
-            door.gate.check_still_good(self.socket.key)
+            if not door.gate.may_go_on(self.socket.key):
+                return None
             return (self._moved.is_set() or door.api.fetch(wanted, 0).is_elsewhere(wanted)) or None
 
         names = list(dict.fromkeys(parse_topic(each.topic) for each in wanted)) or [self._name]
@@ -394,7 +396,9 @@ class WatchSubscription(PushSubscription):
         door = self.socket.door
         shown: dict[tuple[str, str], TopicRow] = {}
         while True:
-            door.gate.check_still_good(self.socket.key)
+            if not door.gate.may_go_on(self.socket.key):
+                await asyncio.sleep(_WATCH_S)
+                continue
             summary: Any = await door.aside(
                 door.api.ask, calls.Summarize(namespace=self._namespace)
             )

@@ -58,6 +58,9 @@ class AnswerSubscription(PushSubscription):
     async def push(self) -> None:
         known: dict[str, msgspec.Raw] = {}
         while True:
+            if not self.socket.door.gate.may_go_on(self.socket.key):
+                await asyncio.sleep(self._every_s)
+                continue
             self._allow()
             answer = await self.socket.door.answers.ask(self._watched, self.socket.key)
             changed = {

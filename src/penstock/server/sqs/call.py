@@ -132,14 +132,9 @@ class SqsCall:
     def view(self) -> QueueView:
         return self.state.view(self.queue)
 
-    def while_good(self, ready: Callable[[], T]) -> Callable[[], T]:
+    def while_good(self, ready: Callable[[], T | None]) -> Callable[[], T | None]:
         """For a poll: raises Unauthenticated instead, once the key was revoked."""
-
-        def ready_while_good() -> T:
-            self.door.gate.check_still_good(self.key)
-            return ready()
-
-        return ready_while_good
+        return self.door.gate.while_good(self.key, ready)
 
     def check(self, right: Right, namespace: str) -> None:
         """Raise Forbidden unless the key is good for this too."""

@@ -69,8 +69,7 @@ def fetch(call: HttpRequest) -> Any:
         """Beside the event loop: it would take long."""
         await call.door.opened(names)
         if wait_s and not is_news() and not call.door.stopping:
-            await poll(is_news, lambda found: found)
-            call.check_still_good()
+            await poll(call.while_good(is_news), lambda found: found)
         return await call.door.read_aside(lambda: _fetched(call, read()))
 
     on_loop_bytes = _LOOP_BYTES if call.request.accepts(ARROW_TYPE) else _LOOP_JSON_BYTES
