@@ -83,8 +83,10 @@ class Batch:
     a timestamp of None is filled in by the log that the batch is appended to.
     """
 
+    _payload_bytes: int
     __slots__ = (
         "_data",
+        "_payload_bytes",
         "_values",
         "base_offset",
         "columns",
@@ -258,9 +260,12 @@ class Batch:
     @property
     def payload_bytes(self) -> int:
         """About what its messages take, whatever is shared with others; quick to know."""
-        if self._data is None and self._values is not None:
-            return int(self._values.nbytes)
-        return self.nbytes
+        try:
+            return self._payload_bytes
+        except AttributeError:  # asked for the first time: Arrow adds it up anew each time
+            counted = self.data if self._values is None or self._data is not None else self._values
+            self._payload_bytes = int(counted.nbytes)
+            return self._payload_bytes
 
     def rows_within(self, bytes_max: int) -> int:
         """How many of the first messages have no more than so many bytes together."""
