@@ -508,8 +508,38 @@ BROKER_BUGS = [
     Bug(
         "the topic of the dead letters is made while that of the messages is opened",
         "broker/topic_calls.py",
-        "        return [name, self.dead_letters_of(name), *sources]\n",
-        "        return [name, self.dead_letters_of(name)]\n",
+        "        while dead not in found:\n",
+        "        while dead not in found and dead in self._catalog:\n",
+        "tests/integration/broker/test_opening.py",
+    ),
+    Bug(
+        "a topic is changed while another thread opens its new dead letters",
+        "broker/topic_calls.py",
+        "        return [*self._with_dead_letters(name), *self._with_dead_letters(name, new)]\n",
+        "        return self._with_dead_letters(name)\n",
+        "tests/integration/broker/test_opening.py",
+    ),
+    Bug(
+        "topics are opened to count them while one is made",
+        "broker/tenants.py",
+        "        topics_made, partitions_made = self.made_in(name.namespace)\n",
+        "        used = self.measure(name.namespace)\n"
+        "        topics_made, partitions_made = used.topics, used.partitions\n",
+        "tests/integration/broker/test_opening.py",
+    ),
+    Bug(
+        "a thread waits for a claim with the broker's lock in hand",
+        "broker/claims.py",
+        "    def _take(self, names: Callable[[], list[TopicName]], claim: Claim) -> None:\n"
+        "        self._check_lock_is_free()\n",
+        "    def _take(self, names: Callable[[], list[TopicName]], claim: Claim) -> None:\n",
+        "tests/unit/broker/test_claims.py",
+    ),
+    Bug(
+        "a namespace is deleted with the topics that it had at first",
+        "broker/topic_calls.py",
+        "            return None if self.topics(namespace) else self.tenants.delete(namespace)\n",
+        "            return self.tenants.delete(namespace)\n",
         "tests/integration/broker/test_opening.py",
     ),
     Bug(

@@ -50,7 +50,6 @@ class OldestUndone(NamedTuple):
 
 def alarms_of(topic: Topic, retention: TopicRetention, now_us: int) -> list[Alarm]:
     """Those that are on."""
-    _take_in_progress(retention)
     return [
         Alarm(
             kind=each.kind,
@@ -112,7 +111,8 @@ class AlarmLog:
 
     def look(self, now_ns: int) -> int | None:
         """Say what has begun and what is over; when to look again."""
-        _take_in_progress(self._retention)
+        if self._retention.streams is not None:
+            self._retention.streams.take_in()  # an archive, say, may have got on
         now_us = self._clock.wall_ns() // 1000
         every = waiting(self._topic, self._retention, now_us)
         found = {_key(each): each for each in every if each.due_us <= now_us}
@@ -166,12 +166,6 @@ class AlarmLog:
             f"no group has read a message of partition {each.partition} that is {age} old, and "
             f"retention drops it after {limit}"
         )
-
-
-def _take_in_progress(retention: TopicRetention) -> None:
-    """Readers outside, such as an archive, may have got on."""
-    if retention.streams is not None:
-        retention.streams.take_in()
 
 
 def _over(kind: AlarmKind, mode: GroupMode | None, group: str | None) -> str:

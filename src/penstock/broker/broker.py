@@ -118,6 +118,7 @@ class Broker(LookCalls, QueueCalls):
             self.tenants.plan = self._housekeeper.plan
             self.tenants.notify = self._notify
             self.tenants.measure = partial(usage_of, self)
+            self.tenants.made_in = self._catalog.made_in
             self.schemas = self._store.schemas()
             self._unopened = UnopenedTopics(self._store.activity(self._catalog), self)
             self._transactions = Transactions(
@@ -249,8 +250,7 @@ class Broker(LookCalls, QueueCalls):
         self._compactor.stop()  # what is under way ends when its log is closed
         self._tracing.stop()
         self._note_taker.stop()
-        with self._lock:
-            self._claims.wait_for_all()  # a topic that is being opened is closed with the others
+        self._claims.wait_for_all()  # a topic that is being opened is closed with the others
         if self._lost is None and not self._engine.is_intact():
             self.lost()  # just now
         if self._lost is not None:

@@ -74,17 +74,17 @@ class Catalog:
     def dead_letters_of(self, name: TopicName) -> TopicName:
         """Where the dead letters of a topic go; of one that is gone, where they go by default."""
         settings = self._state.topics.get(name)
-        return name.dead_letters if settings is None else _dead_letters_of(name, settings)
+        return name.dead_letters if settings is None else dead_letters_of(name, settings)
 
     def check_dead_letters(self, name: TopicName, settings: TopicSettings) -> None:
         """Raise InvalidInput if letters of a topic would come back to it."""
-        passed, dead = {name}, _dead_letters_of(name, settings)
+        passed, dead = {name}, dead_letters_of(name, settings)
         while dead not in passed:
             passed.add(dead)
             known = self._state.topics.get(dead)
             if known is None:
                 return
-            dead = _dead_letters_of(dead, known)
+            dead = dead_letters_of(dead, known)
         raise InvalidInput(
             f"the dead letters of {name} would come back to {dead}; choose another "
             "dead_letter_topic"
@@ -114,6 +114,16 @@ class Catalog:
         return {
             str(name): settings.partitions for name, settings in list(self._state.topics.items())
         }
+
+    def made_in(self, namespace: str) -> tuple[int, int]:
+        """How many topics there are in a namespace, those of dead letters not counted, and how many
+        partitions, all counted."""
+        made = [
+            (name, settings.partitions)
+            for name, settings in list(self._state.topics.items())
+            if name.namespace == namespace
+        ]
+        return sum(not name.is_dead_letters for name, _ in made), sum(count for _, count in made)
 
     def not_found(self, name: TopicName) -> TopicNotFound:
         """The error that says so, with the topic of the namespace that was probably meant.
@@ -192,7 +202,7 @@ class Catalog:
         self._named_dead = None
 
 
-def _dead_letters_of(name: TopicName, settings: TopicSettings) -> TopicName:
+def dead_letters_of(name: TopicName, settings: TopicSettings) -> TopicName:
     if settings.dead_letter_topic is not None:
         return TopicName(name.namespace, settings.dead_letter_topic)
     return TopicName(name.namespace, name.topic + settings.dead_letter_suffix)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
+from functools import partial
 
 from penstock.broker.alarms import alarms_of
 from penstock.broker.dead_letters import DeadLetterQueue
 from penstock.broker.publish_calls import PublishCalls
-from penstock.broker.stats import empty_stats, topic_stats
+from penstock.broker.stats import dead_count, empty_stats, topic_stats
 from penstock.broker.topic import Topic
 from penstock.broker.topic_delays import sum_of
 from penstock.errors import TopicNotFound
 from penstock.model.messages import DelayedMessage
 from penstock.model.names import TopicName
-from penstock.model.settings import TopicSettings
 from penstock.model.stats import Alarm, DelayStats, LatencyRow, TopicStats
 
 
@@ -23,25 +22,21 @@ class LookCalls(PublishCalls):
 
     def stats(self, name: TopicName) -> TopicStats:
         topic = self._topics.get(name)
-        if topic is not None:
-            return topic_stats(self, topic)
-        self._check_not_opening(name)
-        claim = [threading.get_ident()]
-        try:  # nobody else opens it meanwhile
-            self._claims.take(lambda: [name], claim)
-            with self._lock:
-                settings = self.settings(name)
-                topic = self._topics.get(name)
-                resting = None if topic is not None else self._resting_stats.of(name)
-            if topic is None:
-                return resting or self._take_stats(name, settings)
-        finally:
-            claim.clear()
-            self._claims.tell()
-        return topic_stats(self, topic)
+        if topic is None:
+            self.settings(name)  # or it is not there
+        # Other topics may have to be opened for these; with a claim on this one they could not be.
+        dead = dead_count(self, name)
+        if topic is not None or name not in self._resting_stats:
+            self.streams.take_in()
+        if topic is None:
+            found = self._claims.holding(lambda: [name], partial(self._take_stats, name, dead))
+            if isinstance(found, TopicStats):
+                return found
+            topic = found
+        return topic_stats(self, topic, dead)
 
     def alarms(self, topic: Topic) -> list[Alarm]:
-        """Those of a topic that are on."""
+        """Those of a topic that are on, by what the broker knows of stream groups."""
         return alarms_of(topic, self._retention, self.clock.wall_ns() // 1000)
 
     def latency_page(
@@ -83,14 +78,19 @@ class LookCalls(PublishCalls):
 
     # Inside.
 
-    def _take_stats(self, name: TopicName, settings: TopicSettings) -> TopicStats:
-        """Of a topic that is not open, and is not left so."""
+    def _take_stats(self, name: TopicName, dead: int) -> TopicStats | Topic:
+        """Of a claimed topic that is not open, and is not left so; or one that is open by now."""
+        with self._lock:
+            settings = self.settings(name)
+            known = self._topics.get(name) or self._resting_stats.of(name, dead)
+        if known is not None:
+            return known
         if self._store.is_empty(name):
-            stats = empty_stats(self, name, settings.partitions)
+            stats = empty_stats(self, name, settings.partitions, dead)
         else:
             topic = self._store.open_topic(name, settings, self._dead_letter_store(name))
             try:
-                stats = topic_stats(self, topic)
+                stats = topic_stats(self, topic, dead)
             finally:
                 topic.close()
         with self._lock:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.errors import GroupNotEmpty, GroupNotFound, NamespaceNotEmpty, TopicNotFound
-from penstock.model.names import stream_group
+from penstock.errors import GroupNotFound, NamespaceNotEmpty, TopicNotFound
+from penstock.model.names import TopicName, stream_group
 from penstock.model.namespaces import NamespaceDescription, NamespaceUsage
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
+
+
+_ROUNDS_MAX = 100  # of a deletion, while others make topics
 
 
 def usage_of(broker: Broker, namespace: str) -> NamespaceUsage:
@@ -19,12 +22,13 @@ def usage_of(broker: Broker, namespace: str) -> NamespaceUsage:
     for name in broker.topics(namespace):
         with suppress(TopicNotFound):  # deleted just now
             stats.append(broker.stats(name))
+    topics, partitions = broker.tenants.made_in(namespace)
     return NamespaceUsage(
         publish_messages=sum(each.publish_rate for each in stats),
         receive_messages=sum(each.deliver_rate for each in stats),
         storage_bytes=sum(each.size_bytes for each in stats),
-        topics=sum(not name.is_dead_letters for name in broker.topics(namespace)),
-        partitions=sum(len(each.partitions) for each in stats),
+        topics=topics,
+        partitions=partitions,
         groups=sum(len(each.groups) for each in stats),
         delayed=sum(each.delayed for each in stats),
         schedules=len(broker.schedules.page(namespace, None, 1 << 30)),
@@ -47,10 +51,22 @@ def described(broker: Broker, namespace: str) -> NamespaceDescription:
 
 
 def delete_namespace(broker: Broker, namespace: str, *, force: bool) -> bool:
-    """With `force` all that is in it goes first, so that a crash leaves a namespace with less."""
-    names = broker.topics(namespace)
-    if names and not force:
-        raise NamespaceNotEmpty(namespace, len(names))
+    """With `force` all that is in it goes first, so that a crash leaves a namespace with less. What
+    others make meanwhile goes too, unless they do not stop: then NamespaceNotEmpty."""
+    had_more = False
+    for _ in range(_ROUNDS_MAX):
+        names = broker.topics(namespace)
+        if names and not force:
+            raise NamespaceNotEmpty(namespace, len(names))
+        had_more |= _empty(broker, namespace, names, force=force)
+        was_made = broker.forget_namespace(namespace)
+        if was_made is not None:
+            return was_made or had_more
+    raise NamespaceNotEmpty(namespace, len(broker.topics(namespace)))
+
+
+def _empty(broker: Broker, namespace: str, names: list[TopicName], *, force: bool) -> bool:
+    """Delete what is in a namespace; whether there was anything."""
     webhooks = broker.webhooks.all(namespace)
     schedules = broker.schedules.page(namespace, None, 1 << 30)
     for webhook in webhooks:
@@ -61,14 +77,13 @@ def delete_namespace(broker: Broker, namespace: str, *, force: bool) -> bool:
         with suppress(TopicNotFound):
             broker.delete_topic(name)
     had_more = _forget_what_no_topic_has(broker, namespace) if force else False
-    was_made = broker.tenants.delete(namespace)
-    return was_made or had_more or bool(names or webhooks or schedules)
+    return had_more or bool(names or webhooks or schedules)
 
 
 def _forget_what_no_topic_has(broker: Broker, namespace: str) -> bool:
     """Whoever gets the name next is to find nothing: schemas, and groups of streams."""
     groups = broker.streams.groups(namespace)
     for group in groups:
-        with suppress(GroupNotFound, GroupNotEmpty):  # its members are about to see that it is over
-            broker.streams.delete(stream_group(group, namespace))
+        with suppress(GroupNotFound):  # deleted just now
+            broker.streams.delete(stream_group(group, namespace), force=True)
     return broker.schemas.forget(namespace) or bool(groups)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.stats import dead_count
 from penstock.model.names import TopicName
 from penstock.model.stats import Alarm, GroupStats, TopicStats
 
@@ -42,7 +41,11 @@ class RestingStats:
         """It is opened, or deleted."""
         self._taken.pop(name, None)
 
-    def of(self, name: TopicName) -> TopicStats | None:
+    def __contains__(self, name: TopicName) -> bool:
+        """Without the lock, too."""
+        return name in self._taken
+
+    def of(self, name: TopicName, dead: int) -> TopicStats | None:
         data = self._taken.get(name)
         if data is None:
             return None
@@ -50,7 +53,7 @@ class RestingStats:
         later_us = self._broker.clock.wall_ns() // 1000 - taken.at_us
         return msgspec.structs.replace(
             taken.stats,
-            dead=dead_count(self._broker, name),
+            dead=dead,
             groups=[self._group(name, group, later_us) for group in taken.stats.groups],
             alarms=[_older(alarm, later_us) for alarm in taken.stats.alarms],
         )

@@ -11,8 +11,6 @@ from penstock.broker.topic import Topic
 from penstock.broker.withheld import LETTERS_GROUP
 from penstock.clock import Clock
 from penstock.errors import OffsetOutOfRange
-from penstock.group.assignment import TopicPartition
-from penstock.model.names import stream_group
 
 if TYPE_CHECKING:
     from penstock.broker.streams import Streams
@@ -49,6 +47,8 @@ class TopicRetention:
         """Drop what may go, now."""
         now_us = self._clock.wall_ns() // 1000
         settings = topic.settings
+        if settings.retention_waits_for and self.streams is not None:
+            self.streams.take_in()
         for partition in topic.partitions:
             if settings.retention_mode == "consumed":
                 floor = min(self._consumed(topic, partition), self.others_done(topic, partition))
@@ -93,9 +93,10 @@ class TopicRetention:
     def others_done(self, topic: Topic, partition: Partition) -> int:
         """Below it nobody who is no queue group needs a message of a topic that keeps what is not
         consumed: neither streams, nor those that it waits for, nor the deduplication."""
-        floors = self.waited_for(topic, partition)
+        floors: list[int] = []
         if self.streams is not None:
-            floors += self.streams.floors(topic.name, partition.number, partition.log.start)
+            floors = self.streams.floors(topic.name, partition.number, partition.log.start)
+        floors += self.waited_for(topic, partition)
         return min([*floors, self.window_start(topic, partition)])
 
     def window_start(self, topic: Topic, partition: Partition) -> int:
@@ -108,14 +109,17 @@ class TopicRetention:
         return partition.log.find(since_us)
 
     def waited_for(self, topic: Topic, partition: Partition) -> list[int]:
-        """Where the groups stand that this topic's retention waits for, such as an archive's."""
+        """Where the groups stand that this topic's retention waits for, such as an archive's, as
+        far as the broker was told."""
         names = topic.settings.retention_waits_for
         floors = [partition.stats(name).committed for name in names if name in partition.queues]
-        for name in names:
-            if self.streams is not None and name not in partition.queues:
-                known = self.streams.committed(stream_group(name, topic.name.namespace))
-                committed = known.get(TopicPartition(str(topic.name), partition.number))
-                floors.append(committed.offset if committed else partition.log.start)
+        if self.streams is not None and not partition.queues.keys() >= set(names):
+            known = self.streams.positions(topic.name)
+            floors += [
+                known.get(name, {}).get(partition.number, partition.log.start)
+                for name in names
+                if name not in partition.queues
+            ]
         return floors
 
     def _consumed(self, topic: Topic, partition: Partition) -> int:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SCANS_MAX = 64
 
 
-def topic_stats(broker: LookCalls, topic: Topic) -> TopicStats:
+def topic_stats(broker: LookCalls, topic: Topic, dead: int) -> TopicStats:
     now_ns = broker.clock.monotonic_ns()
     partitions = [
         PartitionStats(
@@ -49,7 +49,7 @@ def topic_stats(broker: LookCalls, topic: Topic) -> TopicStats:
         in_flight=sum(g.in_flight for g in groups),
         delayed=delays.pending,
         next_due_us=delays.next_due_us,
-        dead=dead_count(broker, topic.name),
+        dead=dead,
         publish_rate=sum(p.publish_rate for p in partitions),
         deliver_rate=sum(g.deliver_rate for g in groups),
         ack_rate=sum(g.ack_rate for g in groups),
@@ -64,7 +64,7 @@ def topic_stats(broker: LookCalls, topic: Topic) -> TopicStats:
     )
 
 
-def empty_stats(broker: LookCalls, name: TopicName, partitions: int) -> TopicStats:
+def empty_stats(broker: LookCalls, name: TopicName, partitions: int, dead: int) -> TopicStats:
     """Of a topic to which nobody has published yet."""
     made = broker.topic_times(name)
     nothing = {"start": 0, "end": 0, "durable_end": 0, "size_bytes": 0, "damaged": 0}
@@ -76,7 +76,7 @@ def empty_stats(broker: LookCalls, name: TopicName, partitions: int) -> TopicSta
         in_flight=0,
         delayed=0,
         next_due_us=None,
-        dead=dead_count(broker, name),
+        dead=dead,
         publish_rate=0,
         deliver_rate=0,
         ack_rate=0,

@@ -98,6 +98,8 @@ class Streams:
             member_id = f"{_MEMBER}{secrets.token_hex(_SECRET_BYTES)}"
         self.take_in()
         with self._lock:
+            for name in topics:
+                self._broker.settings(name)  # or it was deleted, and perhaps its namespace with it
             coordinator = self._groups.get(group)
             if coordinator is None:
                 coordinator = Coordinator(group, self._topics())
@@ -222,9 +224,12 @@ class Streams:
         self._broker.consumed({place.topic for place in offsets})
         return self._as_durable_as(offsets, stored)
 
-    def delete(self, group: str) -> None:
+    def delete(self, group: str, *, force: bool = False) -> None:
+        """GroupNotEmpty while it has members; by force they are told to join again."""
         with self._lock:
             coordinator = self._group(group)
+            if force:
+                self._carry_out(coordinator, coordinator.disband())
             self._store(coordinator, [coordinator.delete()])
             del self._groups[group]
 

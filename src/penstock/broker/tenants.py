@@ -84,10 +84,12 @@ class Tenants:
         self.limited = False
         """Whether any namespace has quotas; the others need not be asked for."""
         self.measure: Callable[[str], NamespaceUsage]
+        self.made_in: Callable[[str], tuple[int, int]]
         self.notify: Callable[[TopicName], None]
         self.plan: Callable[[Chore, int], None]
-        """Set by the broker: what a namespace uses; that there may be something to receive; that
-        something is to be done at a time."""
+        """Set by the broker: what a namespace uses, for which topics may be opened; how many topics
+        and partitions were made in it, which opens none; that there may be something to receive;
+        that something is to be done at a time."""
         self.connections: Callable[[str], int] = lambda namespace: 0
         """Set by a server: how many connections are open for a namespace."""
         self._journal = journal
@@ -258,13 +260,15 @@ class Tenants:
                 limits.rates.take("receive", messages, size_bytes, now_ns)
 
     def check_topic(self, name: TopicName, settings: TopicSettings, partitions: int) -> None:
-        """A topic is to be made, or altered, with so many partitions more. Raises QuotaExceeded."""
+        """A topic is to be made, or altered, with so many partitions more. Raises QuotaExceeded.
+        The broker's lock is held, or others would be made that nobody has counted."""
         limits = self._limits.get(name.namespace)
         if limits is None or name.is_dead_letters:  # nobody is to lose a letter
             return
         is_new = partitions == settings.partitions
-        self.check(name.namespace, "topics", int(is_new))
-        self.check(name.namespace, "partitions", partitions)
+        topics_made, partitions_made = self.made_in(name.namespace)
+        self._check_count(name.namespace, limits, "topics", topics_made, int(is_new))
+        self._check_count(name.namespace, limits, "partitions", partitions_made, partitions)
         longest_ms = limits.quotas.retention_ms
         kept_ms = settings.retention_ms
         if longest_ms is not None and (kept_ms is None or kept_ms > longest_ms):
@@ -275,12 +279,16 @@ class Tenants:
     def check(self, namespace: str, quota: str, more: int) -> None:
         """So many more are to be made of something that is counted. Raises QuotaExceeded."""
         limits = self._limits.get(namespace)
-        limit = None if limits is None else getattr(limits.quotas, quota)
-        if limits is None or limit is None or more <= 0:
-            return
-        used = getattr(self.measure(namespace), quota) + more
-        if used > limit:
-            self._count_over(namespace, limits, quota, limit, used)
+        if limits is not None and getattr(limits.quotas, quota) is not None and more > 0:
+            used = getattr(self.measure(namespace), quota)
+            self._check_count(namespace, limits, quota, used, more)
+
+    def _check_count(
+        self, namespace: str, limits: _Limits, quota: str, used: int, more: int
+    ) -> None:
+        limit = getattr(limits.quotas, quota)
+        if limit is not None and more > 0 and used + more > limit:
+            self._count_over(namespace, limits, quota, limit, used + more)
 
     def _count_over(
         self, namespace: str, limits: _Limits, quota: str, limit: float, used: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.broker.broker_part import BrokerPart
+from penstock.broker.catalog import dead_letters_of
 from penstock.broker.chores import TopicChores
 from penstock.broker.dead_letter_store import (
     DeadLetterTopicStore,
@@ -39,81 +39,33 @@ class TopicCalls(BrokerPart):
         given = settings if isinstance(settings, dict) else {}
         if isinstance(settings, dict):
             settings = parse_settings(settings, self._default_settings(name))
-        with self._lock:
-            self._claims.wait_for(partial(self._concerned, name))
-            self._check_open()
-            if settings.dead_letter_suffix != DEAD_LETTER_SUFFIX:
-                topic_name(name.topic + settings.dead_letter_suffix, name.namespace)
-            self._catalog.check_dead_letters(name, settings)
-            if name in self._catalog:
-                if not exist_ok:
-                    raise TopicExists(str(name))
-                known = self._catalog.settings(name)
-                _check_same(name, known, parse_settings(given, known))
-                return known
-            if self.tenants.limited:
-                self.tenants.check_topic(name, settings, settings.partitions)
-            self._store.remove_topic(name)
-            self.latencies.begin(name)
-            self._catalog.create(name, settings)
-            if self.is_dead_letters(name) or self._catalog.sources_of(name):
-                self._open_known(name)  # the topic that it is for may be open, and looks for it
+        known = self._claims.holding(
+            partial(self._with_dead_letters, name, settings),
+            partial(self._create, name, settings, given if exist_ok else None),
+        )
+        if known is not None:
+            return known
         self.streams.topics_changed()
         return settings
 
     def alter_topic(self, name: TopicName, settings: dict[str, Any]) -> TopicSettings:
         """Change settings. Partitions can be added, never taken away."""
-        self.topic(name, create=False)  # before the lock is held, since that may take long
-        with self._lock:
-            self._claims.wait_for(partial(self._concerned, name))
-            topic = self.topic(name, create=False)
-            new = parse_settings(settings, topic.settings)
-            if new.partitions < len(topic.partitions):
-                raise InvalidInput(
-                    f"topic {name} has {len(topic.partitions)} partitions; they can be added, "
-                    "not taken away: their messages would be lost"
-                )
-            if new.dead_letter_suffix != topic.settings.dead_letter_suffix:
-                raise InvalidInput(
-                    f"the dead letters of {name} lie in {self.dead_letters_of(name)}; their suffix "
-                    "stays as it was made"
-                )
-            self._catalog.check_dead_letters(name, new)
-            if self.tenants.limited:
-                more = new.partitions - len(topic.partitions)
-                self.tenants.check_topic(name, new, more)
-            self._catalog.alter(name, new)
-            if new.dead_letter_topic != topic.settings.dead_letter_topic:
-                self._open_known(self.dead_letters_of(name))
-                checkpoint_all(topic)  # from here on only letters there say what became of messages
-            for number in range(len(topic.partitions), new.partitions):
-                added = self._store.open_partition(name, number, new, self._dead_letter_store(name))
-                self._chores[name].look_after(added)
-                topic.add(added)
-            topic.change(new, new.log_config(self.config.free_bytes_min))
-            topic.tend()
-            self._chores[name].plan_alarms()
+        topic = self._claims.holding(
+            partial(self._concerned_by_alter, name, settings), partial(self._alter, name, settings)
+        )
         self.streams.topics_changed()
         topic.waiters.notify()
-        return new
+        return topic.settings
 
     def delete_topic(self, name: TopicName) -> None:
         """With all its messages, delays and groups; its dead letters stay."""
-        with self._lock:
-            self._claims.wait_for(partial(self._concerned, name))
+        self._claims.holding(partial(self._with_dead_letters, name), partial(self._delete, name))
+
+    def forget_namespace(self, namespace: str) -> bool | None:
+        """Delete the record and the quotas of a namespace, if it had any; None: it has topics."""
+        with self._lock:  # nobody makes one meanwhile, which would count against no quotas
             self._check_open()
-            self._catalog.delete(name)
-            self._close(name)
-            self._unopened.deleted(name)
-            self.latencies.forget(name)
-            self.counters.forget(name)
-            self.history.forget(name)
-            self._resting_stats.forget(name)
-            self._store.remove_topic(name)
-        for other, topic in list(self._topics.items()):
-            if self.dead_letters_of(other) == name:
-                checkpoint_all(topic)  # new letters would have the offsets of old ones
-        self.streams.topics_changed(deleted=name)
+            return None if self.topics(namespace) else self.tenants.delete(namespace)
 
     def topics(self, namespace: str | None = None) -> list[TopicName]:
         return [n for n in self._catalog if namespace is None or n.namespace == namespace]
@@ -205,44 +157,122 @@ class TopicCalls(BrokerPart):
     def _default_settings(self, name: TopicName) -> TopicSettings:
         return DEAD_LETTER_SETTINGS if self.is_dead_letters(name) else self.config.topic_defaults
 
-    def _open_known(self, name: TopicName) -> Topic | None:
-        """A topic that is there, opened if it is not; None if there is none."""
-        self._check_not_opening(name)
-        claim = [threading.get_ident()]
-        try:  # plainly: a Ctrl-C within a context manager would leave the claim
-            claimed = self._claims.take(partial(self._with_dead_letters, name), claim)
-            if name not in self._topics:
-                for each in reversed(claimed):
-                    self._open(each)  # the dead letters first: they are looked for under our locks
-            with self._lock:
-                self._check_open()
-                return self._topics.get(name)
-        finally:
-            claim.clear()
-            self._claims.tell()
-
-    def _check_not_opening(self, name: TopicName) -> None:
-        """Raise TopicNotFound if this thread is opening a topic: it is not there yet."""
-        with self._lock:
-            if self._claims.is_mine(name):
-                raise self._catalog.not_found(name)
-
-    def _with_dead_letters(self, name: TopicName) -> list[TopicName]:
-        """A topic, that of its dead letters if there is one, and so on."""
+    def _with_dead_letters(
+        self, name: TopicName, settings: TopicSettings | None = None
+    ) -> list[TopicName]:
+        """A topic with its settings, or those to come, and that of its dead letters, and so on: to
+        the first that is not there, which nobody is to make meanwhile."""
         found = [name]
-        while (name := self.dead_letters_of(name)) in self._catalog and name not in found:
-            found.append(name)
+        dead = self.dead_letters_of(name) if settings is None else dead_letters_of(name, settings)
+        while dead not in found:
+            found.append(dead)
+            if dead in self._catalog:
+                dead = self.dead_letters_of(dead)
         return found
 
-    def _concerned(self, name: TopicName) -> list[TopicName]:
-        """The topics that are not to be opened while one is made, changed or deleted."""
-        claimed = self._claims.names()
-        sources = [each for each in claimed if self.dead_letters_of(each) == name]
-        return [name, self.dead_letters_of(name), *sources]
+    def _concerned_by_alter(self, name: TopicName, settings: dict[str, Any]) -> list[TopicName]:
+        """With the dead letters as they are and as they will be."""
+        self._check_open()
+        new = parse_settings(settings, self._catalog.settings(name))
+        return [*self._with_dead_letters(name), *self._with_dead_letters(name, new)]
+
+    def _open_known(self, name: TopicName) -> Topic | None:
+        """A topic that is there, opened if it is not; None if there is none."""
+        self._check_open()
+        self._claims.holding(
+            partial(self._with_dead_letters, name), partial(self._open_with_dead_letters, name)
+        )
+        with self._lock:
+            self._check_open()
+            return self._topics.get(name)
+
+    # Of topics that the caller has claimed. It does not have the lock.
+
+    def _create(
+        self, name: TopicName, settings: TopicSettings, given: dict[str, Any] | None
+    ) -> TopicSettings | None:
+        """The settings of a topic that is there, if those that were given are among them."""
+        with self._lock:
+            self._check_open()
+            if settings.dead_letter_suffix != DEAD_LETTER_SUFFIX:
+                topic_name(name.topic + settings.dead_letter_suffix, name.namespace)
+            self._catalog.check_dead_letters(name, settings)
+            if name in self._catalog:
+                if given is None:
+                    raise TopicExists(str(name))
+                known = self._catalog.settings(name)
+                _check_same(name, known, parse_settings(given, known))
+                return known
+            if self.tenants.limited:
+                self.tenants.check_topic(name, settings, settings.partitions)
+            self._store.remove_topic(name)
+            self.latencies.begin(name)
+            self._catalog.create(name, settings)
+            is_looked_for = self.is_dead_letters(name) or bool(self._catalog.sources_of(name))
+        if is_looked_for:  # by the topic that it is for, which may be open
+            self._open_with_dead_letters(name)
+        return None
+
+    def _alter(self, name: TopicName, settings: dict[str, Any]) -> Topic:
+        known = self._catalog.settings(name)
+        new = parse_settings(settings, known)
+        self._open_with_dead_letters(name)
+        self._open_with_dead_letters(dead_letters_of(name, new))
+        with self._lock:
+            topic = self._topics.get(name)
+            self._check_open()
+            assert topic is not None, "it was opened just now"
+            if new.partitions < len(topic.partitions):
+                raise InvalidInput(
+                    f"topic {name} has {len(topic.partitions)} partitions; they can be added, "
+                    "not taken away: their messages would be lost"
+                )
+            if new.dead_letter_suffix != known.dead_letter_suffix:
+                raise InvalidInput(
+                    f"the dead letters of {name} lie in {self.dead_letters_of(name)}; their suffix "
+                    "stays as it was made"
+                )
+            self._catalog.check_dead_letters(name, new)
+            if self.tenants.limited:
+                self.tenants.check_topic(name, new, new.partitions - known.partitions)
+            self._catalog.alter(name, new)
+        if new.dead_letter_topic != topic.settings.dead_letter_topic:
+            checkpoint_all(topic)  # from here on only letters there say what became of messages
+        chores = self._chores[name]
+        for number in range(len(topic.partitions), new.partitions):
+            added = self._store.open_partition(name, number, new, self._dead_letter_store(name))
+            chores.look_after(added)
+            topic.add(added)
+        topic.change(new, new.log_config(self.config.free_bytes_min))
+        topic.tend()
+        chores.plan_alarms()
+        return topic
+
+    def _delete(self, name: TopicName) -> None:
+        with self._lock:
+            self._check_open()
+            self._catalog.delete(name)
+            self._close(name)
+            self._unopened.deleted(name)
+            self.latencies.forget(name)
+            self.counters.forget(name)
+            self.history.forget(name)
+            self._resting_stats.forget(name)
+            self._store.remove_topic(name)
+        for other, topic in list(self._topics.items()):
+            if self.dead_letters_of(other) == name:
+                checkpoint_all(topic)  # new letters would have the offsets of old ones
+        self.streams.topics_changed(deleted=name)
+
+    def _open_with_dead_letters(self, name: TopicName) -> None:
+        """The dead letters first: they are looked for under the locks of the topic's partitions."""
+        if name not in self._topics:
+            for each in reversed(self._with_dead_letters(name)):
+                self._open(each)
 
     def _open(self, name: TopicName) -> None:
-        """Open a claimed topic that is there and not open. The logs of many partitions take long:
-        the broker's lock is free meanwhile, unless the caller has it."""
+        """Open a topic that is there and not open. The logs of many partitions take long: the
+        broker's lock is free meanwhile."""
         with self._lock:
             self._check_open()
             if name in self._topics or name not in self._catalog:

@@ -185,6 +185,10 @@ class Coordinator:
         self._session(member_id, generation)
         return self._remove([member_id])
 
+    def disband(self) -> Effects:
+        """Let all members go, as `expire` does with silent ones."""
+        return self._remove(list(self._sessions)) if self._sessions else Effects()
+
     # Housekeeping: what the broker calls by itself.
 
     def next_deadline(self) -> int | None:

@@ -142,6 +142,30 @@ def test_a_topic_that_was_deleted_at_rest_leaves_no_statistics(sync: World) -> N
     assert sync.ps.stats("a").messages == 0
 
 
+@pytest.mark.parametrize("first", ["stats", "publish"])
+def test_progress_on_other_topics_at_rest_is_taken_in_while_one_is_looked_at(
+    first: str, sync: World
+) -> None:
+    for name in ("a", "b"):
+        sync.ps.create_topic(name, retention="1h", retention_waits_for=["archive"])
+        sync.ps.publish_batch(name, [b"1", b"2"])
+    sync.pass_(3500)  # an alarm of a message that nobody has read is near
+    sync.close()
+    left = sync.folder / "progress" / f"archive.{1:020d}.json"
+    left.parent.mkdir(exist_ok=True)
+    left.write_text('{"group": "archive", "offsets": {"b": {"0": 1}, "a": {"0": 2}}}')
+    sync.restart()
+    if first == "stats":
+        sync.ps.stats("a")
+    else:
+        sync.ps.publish("a", b"3")
+        sync.broker.housekeep()
+    sync.ps.stats("b")
+    assert sync.broker.streams.positions(topic_name("a", "default")) == {"archive": {0: 2}}
+    assert sync.broker.streams.positions(topic_name("b", "default")) == {"archive": {0: 1}}
+    assert not left.exists()
+
+
 def test_a_broker_that_is_closed_leaves_the_progress_of_others_to_the_next(sync: World) -> None:
     sync.ps.create_topic("a")
     sync.ps.publish_batch("a", [b"x"] * 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +14,15 @@ from penstock.broker.api import Api
 from penstock.broker.broker import Broker
 from penstock.client.client import Client
 from penstock.client.local_link import LocalLink
-from penstock.errors import BrokerClosed, PenstockError, TopicNotFound
-from penstock.model.names import DEAD_LETTER_SUFFIX
+from penstock.errors import (
+    BrokerClosed,
+    InvalidInput,
+    PenstockError,
+    QuotaExceeded,
+    TopicNotFound,
+)
+from penstock.model.names import DEAD_LETTER_SUFFIX, topic_name
+from penstock.model.namespaces import Quotas
 from tests.slow_opening import SlowEngine
 
 
@@ -24,12 +32,30 @@ def engine(tmp_path: Path) -> SlowEngine:
 
 
 @pytest.fixture
-def ps(engine: SlowEngine) -> Iterator[Client]:
-    with Client(LocalLink(Api(Broker(engine))), "default") as ps:
+def broker(engine: SlowEngine) -> Broker:
+    return Broker(engine)
+
+
+@pytest.fixture
+def ps(broker: Broker, engine: SlowEngine) -> Iterator[Client]:
+    with Client(LocalLink(Api(broker)), "default") as ps:
         ps.create_topic("wide", partitions=40)
         ps.create_topic("other")
         yield ps
         engine.go_on.set()
+
+
+@pytest.fixture
+def somebody_waits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Until somebody else's claim on a topic has ended."""
+    waiting, wait = threading.Event(), broker._claims._ended.wait
+
+    def told(timeout_s: float) -> bool:
+        waiting.set()
+        return wait(timeout_s)
+
+    monkeypatch.setattr(broker._claims._ended, "wait", told)
+    return waiting
 
 
 @pytest.fixture
@@ -99,16 +125,125 @@ def test_the_dead_letters_of_a_topic_stay_as_they_are_while_it_is_opened(
 
 
 def test_they_are_not_made_either(
-    ps: Client, engine: SlowEngine, beside: Callable[..., Future[Any]]
+    ps: Client,
+    engine: SlowEngine,
+    beside: Callable[..., Future[Any]],
+    somebody_waits: threading.Event,
 ) -> None:
     first = beside(ps.publish, "wide", b"1")
     assert engine.is_opening.wait(20)
     making = beside(ps.create_topic, "wide" + DEAD_LETTER_SUFFIX)
+    assert somebody_waits.wait(20)
     ps.publish("other", b"a")
     assert not making.done()
+    assert "wide" + DEAD_LETTER_SUFFIX not in ps.topics()
     engine.go_on.set()
     making.result(20)
     assert first.result(20).offset == 0
+
+
+def test_quotas_are_kept_and_what_is_made_stays_meanwhile(
+    ps: Client, engine: SlowEngine, beside: Callable[..., Future[Any]], tmp_path: Path
+) -> None:
+    ps.set_quotas("default", topics=4, partitions=1000)
+    first = beside(ps.publish, "wide", b"1")
+    assert engine.is_opening.wait(20)
+
+    def make_and_publish(value: bytes) -> None:
+        ps.create_topic("new", partitions=1, exist_ok=True)
+        ps.publish("new", value)
+
+    values = [b"%d" % number for number in range(6)]
+    for call in [beside(make_and_publish, value) for value in values]:
+        call.result(20)  # they are counted without the one that is being opened
+    others = [beside(ps.create_topic, f"new-{number}") for number in range(6)]
+    refusals = [failure for call in others if (failure := call.exception(20)) is not None]
+    assert [type(failure) for failure in refusals] == [QuotaExceeded] * 5
+    ps.alter_topic("other", partitions=2)
+    assert not first.done()
+    engine.go_on.set()
+    first.result(20)
+    assert sorted(message.value for message in ps.peek("new", limit=10)) == values
+    ps.close()
+    with Client(LocalLink(Api(Broker(SlowEngine(tmp_path, "none")))), "default") as ps:
+        assert sorted(message.value for message in ps.peek("new", limit=10)) == values
+
+
+def test_others_are_made_while_new_dead_letters_are_opened(
+    ps: Client, engine: SlowEngine, beside: Callable[..., Future[Any]], broker: Broker
+) -> None:
+    ps.publish("other", b"a")
+    altering = beside(ps.alter_topic, "other", dead_letter_topic="wide", partitions=2)
+    assert engine.is_opening.wait(20)
+    again = beside(ps.alter_topic, "other", partitions=8)
+    beside(ps.create_topic, "third").result(20)
+    assert not altering.done()
+    assert not again.done()
+    engine.go_on.set()
+    altering.result(20)
+    assert again.result(20).partitions == 8
+    assert len(broker.topic(topic_name("other", "default")).partitions) == 8
+    assert ps.publish("other", b"b", partition=7).offset == 0
+
+
+def test_a_topic_changes_at_once_though_its_new_dead_letters_are_being_opened(
+    ps: Client,
+    engine: SlowEngine,
+    beside: Callable[..., Future[Any]],
+    broker: Broker,
+    somebody_waits: threading.Event,
+) -> None:
+    ps.publish("other", b"a")
+    opening = beside(ps.publish, "wide", b"1")
+    assert engine.is_opening.wait(20)
+    altering = beside(ps.alter_topic, "other", dead_letter_topic="wide", partitions=2)
+    assert somebody_waits.wait(20)
+    ps.alter_topic("other", partitions=8)
+    engine.go_on.set()
+    assert isinstance(altering.exception(20), InvalidInput)  # it has more by now
+    opening.result(20)
+    topic = broker.topic(topic_name("other", "default"))
+    assert (ps.describe_topic("other").partitions, len(topic.partitions)) == (8, 8)
+    assert topic.settings.partitions == 8
+    assert max(engine.opened.values()) == 1, "two opened the same log"
+
+
+def test_a_topic_that_goes_meanwhile_is_not_changed(
+    ps: Client,
+    engine: SlowEngine,
+    beside: Callable[..., Future[Any]],
+    somebody_waits: threading.Event,
+    tmp_path: Path,
+) -> None:
+    ps.publish("other", b"a")
+    opening = beside(ps.publish, "wide", b"1")
+    assert engine.is_opening.wait(20)
+    altering = beside(ps.alter_topic, "other", dead_letter_topic="wide", partitions=2)
+    assert somebody_waits.wait(20)
+    ps.delete_topic("other")
+    engine.go_on.set()
+    assert isinstance(altering.exception(20), TopicNotFound)
+    opening.result(20)
+    assert not (tmp_path / "topics" / "default" / "other").exists()
+
+
+def test_what_is_made_while_a_namespace_is_deleted_goes_too(
+    ps: Client,
+    engine: SlowEngine,
+    beside: Callable[..., Future[Any]],
+    somebody_waits: threading.Event,
+) -> None:
+    ps.set_quotas("default", topics=100)
+    opening = beside(ps.publish, "wide", b"1")
+    assert engine.is_opening.wait(20)
+    deleting = beside(ps.delete_namespace, "default", force=True)
+    assert somebody_waits.wait(20)
+    ps.create_topic("late")
+    engine.go_on.set()
+    assert deleting.result(20)
+    opening.exception(20)  # it was published, or too late
+    assert ps.topics() == []
+    assert ps.describe_namespace("default").quotas == Quotas()
 
 
 def test_a_broker_that_is_closed_meanwhile_closes_the_topic_too(

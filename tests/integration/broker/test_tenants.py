@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import count
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from penstock.errors import (
     RateQuotaExceeded,
     SchemaNotFound,
     StorageQuotaExceeded,
+    TopicNotFound,
     TransactionRefused,
 )
+from penstock.model.names import TopicName
 from penstock.model.transactions import StagedMessages, StagedTransaction
 from penstock.record.batch import Batch
 from penstock.record.schema import ulid_text
@@ -70,6 +73,43 @@ def test_who_gets_the_name_of_a_deleted_namespace_finds_nothing(here: World) -> 
         assert ps.schemas.settings("address").mode == "readonly"
         assert ps.stream_groups() == ["readers"]
     shop.schemas.register("address", {"type": "number"})
+
+
+def test_groups_with_members_go_with_their_namespace(here: World) -> None:
+    shop = here.client("shop")
+    shop.create_topic("orders")
+    shop.publish("orders", b"x")
+    with shop.stream("orders", "readers", commit_every=None) as stream:
+        assert stream.next(0).value == b"x"
+        assert shop.stream_groups() == ["readers"]
+        here.ps.delete_namespace("shop", force=True)
+        assert shop.stream_groups() == []
+        with pytest.raises(TopicNotFound):
+            stream.next(0)
+    assert (shop.stream_groups(), shop.topics()) == ([], [])
+    here.kill()
+    assert here.client("shop").stream_groups() == []
+
+
+def test_who_makes_topics_faster_than_they_are_deleted_keeps_the_namespace(
+    sync: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, made = sync.client("shop"), count()
+    sync.ps.set_quotas("shop", topics=5)
+    shop.create_topic("orders")
+    delete_topic = sync.broker.delete_topic
+
+    def delete_and_make(name: TopicName) -> None:
+        delete_topic(name)
+        shop.create_topic(f"orders-{next(made)}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sync.broker, "delete_topic", delete_and_make)
+        with pytest.raises(NamespaceNotEmpty):
+            sync.ps.delete_namespace("shop", force=True)
+    assert sync.ps.describe_namespace("shop").quotas.topics == 5
+    assert sync.ps.delete_namespace("shop", force=True)
+    assert shop.topics() == []
 
 
 def test_quotas_outlast_a_restart(world: World) -> None:
