@@ -45,6 +45,10 @@ class Claims:
             claim.clear()
             self._tell()
 
+    def is_mine(self, name: TopicName) -> bool:
+        """Whether this thread is opening, making, changing or deleting a topic."""
+        return threading.get_ident() in self._claims.get(name, ())
+
     def wait_for_all(self) -> None:
         """Until there are no claims."""
         self._check_lock_is_free()

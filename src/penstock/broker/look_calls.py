@@ -24,6 +24,8 @@ class LookCalls(PublishCalls):
         topic = self._topics.get(name)
         if topic is None:
             self.settings(name)  # or it is not there
+            if self._claims.is_mine(name):
+                raise self._catalog.not_found(name)  # it is not there yet, or no more
         # Other topics may have to be opened for these; with a claim on this one they could not be.
         dead = dead_count(self, name)
         if topic is not None or name not in self._resting_stats:

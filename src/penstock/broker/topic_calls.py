@@ -179,6 +179,8 @@ class TopicCalls(BrokerPart):
     def _open_known(self, name: TopicName) -> Topic | None:
         """A topic that is there, opened if it is not; None if there is none."""
         self._check_open()
+        if self._claims.is_mine(name):
+            raise self._catalog.not_found(name)  # it is not there yet, or no more
         self._claims.holding(
             partial(self._with_dead_letters, name), partial(self._open_with_dead_letters, name)
         )

@@ -73,7 +73,8 @@ def test_nothing_is_left_running_however_it_is_ended(
             children = {int(child) for child in listed.split()}
             assert len(children) == 4
             running.send_signal(number)
-            assert running.wait(60) == 0
+            # The second was seen once, on a busy machine: Python itself ended by the interrupt.
+            assert running.wait(60) in (0, -signal.SIGINT)
             left = {child for child in children if Path(f"/proc/{child}").exists()}
             assert not left
         finally:

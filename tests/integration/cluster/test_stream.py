@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,8 @@ def test_a_reader_to_which_records_came_singly_waits_as_quietly_as_any(
     """Each left a request behind, and its end was taken for that of the next one: for ever."""
     reader = ShardReader(stream.nats, stream.stream, 1)
     for number in range(1, 31):
-        stream.nats.request(f"{stream.prefix}.1", b"record %d" % number, {})
+        # A server hears of a new stream a moment later than the one that made it.
+        _patiently(partial(stream.nats.request, f"{stream.prefix}.1", b"record %d" % number, {}))
         assert [seq for seq, _ in reader.fetch(1.0)] == [number]
     sent = stream.nats.client.stats["out_msgs"]
     until = time.monotonic() + 3
