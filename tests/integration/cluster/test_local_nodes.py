@@ -73,8 +73,9 @@ def test_nothing_is_left_running_however_it_is_ended(
             children = {int(child) for child in listed.split()}
             assert len(children) == 4
             running.send_signal(number)
-            # The second was seen once, on a busy machine: Python itself ended by the interrupt.
-            assert running.wait(60) in (0, -signal.SIGINT)
+            code = running.wait(60)
+            # After SIGHUP Python itself was seen to end by the interrupt, once, on a busy machine.
+            assert code == 0 or (number, code) == (signal.SIGHUP, -signal.SIGINT)
             left = {child for child in children if Path(f"/proc/{child}").exists()}
             assert not left
         finally:
