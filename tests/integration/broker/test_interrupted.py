@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import pairwise
@@ -21,6 +22,8 @@ import pytest
 import penstock
 from penstock.broker.withheld import LETTERS_GROUP
 from penstock.errors import AlreadySettled, DiskFull
+from penstock.log.appender import BufferedAppender
+from penstock.log.local import LocalLog
 from penstock.model.names import TopicName
 from penstock.model.transactions import StagedMessages, StagedTransaction
 from penstock.record.batch import Batch
@@ -406,3 +409,21 @@ def failing(error: BaseException) -> Callable[[], Any]:
         raise error
 
     return fail
+
+
+def test_messages_whose_flush_was_interrupted_are_stored_once(tmp_path: Path) -> None:
+    with LocalLog.open(tmp_path / "log") as log, BufferedAppender(log, linger_ms=1e9) as appender:
+        appender.send(b"a")
+
+        class Interrupted(deque[Any]):
+            def append(self, pending: Any) -> None:
+                super().append(pending)
+                appender._complete = deque(self)
+                raise KeyboardInterrupt
+
+        appender._complete = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            appender.flush()
+        appender.send(b"b")
+        appender.flush()
+        assert [m.value for m in log.read(0).messages()] == [b"a", b"b"]
